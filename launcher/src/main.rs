@@ -1,0 +1,2 @@
+//! `podcradle`.
+fn main() {}

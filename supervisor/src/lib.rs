@@ -1,0 +1,1 @@
+//! The supervisor, as a library for its tests.

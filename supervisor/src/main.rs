@@ -1,0 +1,2 @@
+//! `podcradle-init`.
+fn main() {}
