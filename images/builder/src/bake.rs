@@ -1,0 +1,167 @@
+//! Calls `docker buildx bake` with what the bake file cannot know by itself:
+//! the commit, its time, the version. Whatever the environment sets wins.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+use thiserror::Error;
+
+use crate::arch::Arch;
+use crate::commit::Commit;
+use crate::process::{ProcessError, run};
+
+/// Exports dpkg's list of the sandbox image to `out/packages/linux_<arch>`.
+pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
+    let targets = vec!["sandbox-packages".to_owned()];
+    let options = Options {
+        targets,
+        base,
+        export: Export::Oci,
+    };
+    check_staged(root, &options)?;
+    Ok(run(&mut call(root, &options, &Commit::of(root)?))?)
+}
+
+/// What to bake, from what, and where it goes.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Bake targets (default: supervisor, sandbox and launcher)
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+
+    /// The Debian under the sandbox
+    #[arg(long, value_enum, default_value_t = Base::Registry)]
+    base: Base,
+
+    /// Where the images go
+    #[arg(long, value_enum, default_value_t = Export::Oci)]
+    export: Export,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Base {
+    /// An image from a registry: BASE, or the bake file's default
+    Registry,
+    /// The trees that `rootfs` made
+    Rootfs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Export {
+    /// An OCI archive an image, in out/images
+    Oci,
+    /// The image store of the builder (a containerd that a kubelet shares): the
+    /// index as TAG, and for each foreign architecture TAG-ARCH, one platform
+    /// alone, which a kubelet under binfmt runs
+    Image,
+    /// The registry that REPOSITORY names
+    Registry,
+}
+
+/// Why baking failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BakeError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error("cannot make {path}")]
+    Folder {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{path} is missing: {hint}")]
+    NotStaged { path: PathBuf, hint: &'static str },
+}
+
+/// Bakes.
+pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
+    check_staged(root, options)?;
+    let images = root.join("out/images");
+    fs::create_dir_all(&images).map_err(|source| BakeError::Folder {
+        path: images.clone(),
+        source,
+    })?;
+    let commit = Commit::of(root)?;
+    run(&mut call(root, options, &commit))?;
+    if options.export == Export::Image {
+        let tag = std::env::var("TAG").unwrap_or_else(|_| "dev".to_owned());
+        for arch in Arch::ALL.into_iter().filter(|arch| !arch.is_native()) {
+            run(call(root, options, &commit)
+                .env("PLATFORMS", format!("linux/{}", arch.name()))
+                .env("TAG", format!("{tag}-{}", arch.name())))?;
+        }
+    }
+    Ok(())
+}
+
+fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
+    let mut bake = buildx();
+    bake.current_dir(root)
+        .args(["bake", "--file", "images/docker-bake.hcl"])
+        // An attestation holds the time of the build, and an index that holds
+        // one has another digest each time.
+        .arg("--provenance=false")
+        .args(&options.targets)
+        .env(
+            "EXPORT",
+            match options.export {
+                Export::Oci => "oci",
+                Export::Image => "image",
+                Export::Registry => "registry",
+            },
+        )
+        .env("SOURCE_DATE_EPOCH", commit.epoch.to_string());
+    if options.base == Base::Rootfs {
+        bake.env("BASE", "target:rootfs");
+    }
+    for (name, value) in [
+        ("REVISION", commit.revision.as_str()),
+        ("VERSION", env!("CARGO_PKG_VERSION")),
+    ] {
+        if std::env::var_os(name).is_none() {
+            bake.env(name, value);
+        }
+    }
+    bake
+}
+
+/// `PODCRADLE_BUILDX`, words separated by spaces, or docker's plug-in.
+fn buildx() -> Command {
+    let set = std::env::var("PODCRADLE_BUILDX").unwrap_or_default();
+    let mut words = set.split_whitespace();
+    let mut command = if let Some(program) = words.next() {
+        Command::new(program)
+    } else {
+        let mut docker = Command::new("docker");
+        docker.arg("buildx");
+        docker
+    };
+    command.args(words);
+    command
+}
+
+/// A context that is missing is a riddle in buildx's words.
+fn check_staged(root: &Path, options: &Options) -> Result<(), BakeError> {
+    let wanted =
+        |name: &&str| options.targets.is_empty() || options.targets.iter().any(|t| t == name);
+    let staged = |path: PathBuf, hint| {
+        if path.exists() {
+            return Ok(());
+        }
+        Err(BakeError::NotStaged { path, hint })
+    };
+    for image in crate::stage::IMAGES
+        .into_iter()
+        .filter(|image| wanted(image))
+    {
+        let hint = "run `cargo run -p podcradle-images -- stage` first";
+        staged(root.join("out/stage").join(image), hint)?;
+    }
+    if options.base == Base::Rootfs && wanted(&"sandbox") {
+        let hint = "run `cargo run -p podcradle-images -- rootfs` first";
+        staged(root.join("out/rootfs"), hint)?;
+    }
+    Ok(())
+}

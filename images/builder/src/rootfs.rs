@@ -1,0 +1,342 @@
+//! Debian trees for `FROM`, where no registry is reachable: debootstrap, its
+//! second stage in the tree itself (under QEMU where the tree is foreign), the
+//! security updates, then what a slim image leaves out is taken out. Minutes
+//! of work, so the result is cached outside the repository under a name made
+//! of everything that decides it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::arch::Arch;
+use crate::binfmt::{BinfmtError, Emulation};
+use crate::process::{ProcessError, quietly};
+
+/// How the trees are made.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Make the trees anew, with today's packages, instead of taking cached ones
+    #[arg(long)]
+    refresh: bool,
+
+    /// Where Debian's packages come from
+    #[arg(
+        long,
+        env = "DEBIAN_MIRROR",
+        default_value = "http://deb.debian.org/debian"
+    )]
+    mirror: String,
+
+    /// Where Debian's security updates come from
+    #[arg(
+        long,
+        env = "DEBIAN_SECURITY_MIRROR",
+        default_value = "http://deb.debian.org/debian-security"
+    )]
+    security_mirror: String,
+}
+
+const SUITE: &str = "trixie";
+/// Beside what every Debian has: what the sandbox image wants, so that its
+/// build needs no network of its own.
+const PACKAGES: &str = "ca-certificates,git";
+/// Raise when the recipe below gives another tree.
+const RECIPE: &str = "1";
+/// What programs in the tree are given of our environment: nothing.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("LC_ALL", "C.UTF-8"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("HOME", "/root"),
+];
+/// Kept out of the tree, also when packages are added later; copyright notices
+/// stay, the licences ask for them.
+const SLIM: &str = "\
+path-exclude=/usr/share/doc/*
+path-include=/usr/share/doc/*/copyright
+path-exclude=/usr/share/man/*
+path-exclude=/usr/share/info/*
+path-exclude=/usr/share/groff/*
+path-exclude=/usr/share/lintian/*
+path-exclude=/usr/share/locale/*
+path-include=/usr/share/locale/locale.alias
+";
+
+/// Why there is no tree.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RootfsError {
+    #[error("making a Debian tree needs root (device nodes, chroot): run this step with sudo")]
+    NotRoot,
+    #[error("no folder for the cache: set PODCRADLE_CACHE, XDG_CACHE_HOME or HOME")]
+    NoCache,
+    #[error(transparent)]
+    Binfmt(#[from] BinfmtError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error("{path}")]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+/// Makes `out/rootfs/<arch>.tar` for both architectures.
+pub fn make(root: &Path, options: &Options) -> Result<(), RootfsError> {
+    let out = root.join("out/rootfs");
+    let cache = cache_folder()?.join("rootfs");
+    for folder in [&out, &cache] {
+        fs::create_dir_all(folder).map_err(at(folder))?;
+    }
+    for arch in Arch::ALL {
+        let cached = cache.join(format!(
+            "debian-{SUITE}-{}-{}.tar",
+            arch.name(),
+            key(options)
+        ));
+        if options.refresh || !cached.exists() {
+            let start = Instant::now();
+            eprintln!(
+                "making Debian {SUITE} for {} (a minute or two)",
+                arch.name()
+            );
+            build(&cache, &cached, arch, options)?;
+            eprintln!(
+                "made Debian {SUITE} for {} in {:.0?}",
+                arch.name(),
+                start.elapsed()
+            );
+        }
+        let placed = out.join(format!("{}.tar", arch.name()));
+        place(&cached, &placed)?;
+    }
+    Ok(())
+}
+
+/// Twelve digits for everything that decides what the tree holds, but for the
+/// day it is made on.
+fn key(options: &Options) -> String {
+    let Options {
+        mirror,
+        security_mirror,
+        ..
+    } = options;
+    let all = [SUITE, PACKAGES, RECIPE, SLIM, mirror, security_mirror].join("\0");
+    let mut digits = format!("{:x}", Sha256::digest(all));
+    digits.truncate(12);
+    digits
+}
+
+fn cache_folder() -> Result<PathBuf, RootfsError> {
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("PODCRADLE_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("podcradle")))
+        .or_else(|| Some(set("HOME")?.join(".cache/podcradle")))
+        .ok_or(RootfsError::NoCache)
+}
+
+/// A hard link where that is possible: a tree is 200 MB.
+fn place(from: &Path, to: &Path) -> Result<(), RootfsError> {
+    let fresh = to.with_extension("new");
+    let _ = fs::remove_file(&fresh);
+    fs::hard_link(from, &fresh)
+        .or_else(|_| fs::copy(from, &fresh).map(drop))
+        .and_then(|()| fs::rename(&fresh, to))
+        .map_err(at(to))?;
+    // Renaming one link over another of the same file does nothing, and leaves both.
+    let _ = fs::remove_file(&fresh);
+    Ok(())
+}
+
+fn build(cache: &Path, cached: &Path, arch: Arch, options: &Options) -> Result<(), RootfsError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(RootfsError::NotRoot);
+    }
+    let _emulation = Emulation::of(arch)?;
+    let tree = Tree(cache.join(format!("tree-{}-{}", arch.name(), std::process::id())));
+    tree.bootstrap(arch, options)?;
+    tree.update(options)?;
+    let date = tree.date_of_packages()?;
+    tree.slim()?;
+    let fresh = cached.with_extension("new");
+    tree.pack(&fresh, date)?;
+    fs::rename(&fresh, cached).map_err(at(cached))
+}
+
+/// A tree in the making; what is left of it goes when this does.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn bootstrap(&self, arch: Arch, options: &Options) -> Result<(), RootfsError> {
+        quietly(
+            Command::new("debootstrap")
+                .args(["--variant=minbase", "--foreign", "--force-check-gpg"])
+                .args([
+                    &format!("--arch={}", arch.name()),
+                    &format!("--include={PACKAGES}"),
+                ])
+                .arg(SUITE)
+                .arg(&self.0)
+                .arg(&options.mirror),
+        )?;
+        self.write("etc/dpkg/dpkg.cfg.d/podcradle-slim", SLIM)?;
+        self.run(&["/debootstrap/debootstrap", "--second-stage"])
+    }
+
+    fn update(&self, options: &Options) -> Result<(), RootfsError> {
+        let Options {
+            mirror,
+            security_mirror,
+            ..
+        } = options;
+        let keys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+        let sources = format!(
+            "deb [{keys}] {mirror} {SUITE} main\n\
+             deb [{keys}] {mirror} {SUITE}-updates main\n\
+             deb [{keys}] {security_mirror} {SUITE}-security main\n"
+        );
+        self.write("etc/apt/sources.list", &sources)?;
+        self.run(&["apt-get", "--error-on=any", "update"])?;
+        self.run(&["apt-get", "--yes", "upgrade"])
+    }
+
+    /// Runs a program in the tree, in a mount and a PID namespace of its own:
+    /// whatever it mounts or leaves running ends with it.
+    fn run(&self, program: &[&str]) -> Result<(), RootfsError> {
+        let done = quietly(
+            Command::new("unshare")
+                .args(["--mount", "--pid", "--fork", "--kill-child", "chroot"])
+                .arg(&self.0)
+                .args(program)
+                .env_clear()
+                .envs(ENVIRONMENT),
+        );
+        Ok(done?)
+    }
+
+    /// The time of the newest list of packages: what is younger in the tree is
+    /// only as young as the moment somebody made it, and is dated back.
+    fn date_of_packages(&self) -> Result<u64, RootfsError> {
+        let lists = self.0.join("var/lib/apt/lists");
+        let mut newest = UNIX_EPOCH;
+        for entry in fs::read_dir(&lists).map_err(at(&lists))? {
+            let entry = entry.map_err(at(&lists))?;
+            if entry.file_name().to_string_lossy().ends_with("InRelease") {
+                let modified = entry.metadata().and_then(|facts| facts.modified());
+                newest = newest.max(modified.map_err(at(&entry.path()))?);
+            }
+        }
+        Ok(seconds(newest))
+    }
+
+    fn slim(&self) -> Result<(), RootfsError> {
+        let doc = self.0.join("usr/share/doc");
+        for package in fs::read_dir(&doc).map_err(at(&doc))? {
+            let package = package.map_err(at(&doc))?.path();
+            // A link stands for a package that shares another one's notice.
+            if !package.is_symlink() && package.is_dir() {
+                empty_but(&package, "copyright")?;
+            }
+        }
+        empty_but(&self.0.join("usr/share/locale"), "locale.alias")?;
+        for folder in [
+            "usr/share/man",
+            "usr/share/info",
+            "usr/share/groff",
+            "usr/share/lintian",
+            "var/cache/apt",
+            "var/cache/ldconfig",
+            "var/lib/apt/lists",
+            "var/log",
+            "tmp",
+            "run",
+        ] {
+            empty_but(&self.0.join(folder), "")?;
+        }
+        // These tell of the machine the tree was made on.
+        for file in ["etc/hostname", "etc/resolv.conf"] {
+            remove(&self.0.join(file))?;
+        }
+        self.write("etc/machine-id", "")
+    }
+
+    fn pack(&self, to: &Path, date: u64) -> Result<(), RootfsError> {
+        let done = quietly(
+            Command::new("tar")
+                .args([
+                    "--create",
+                    "--sort=name",
+                    "--numeric-owner",
+                    "--one-file-system",
+                ])
+                .args([&format!("--mtime=@{date}"), "--clamp-mtime"])
+                .args([
+                    "--exclude=./dev/*",
+                    "--exclude=./proc/*",
+                    "--exclude=./sys/*",
+                ])
+                .arg("--directory")
+                .arg(&self.0)
+                .arg("--file")
+                .arg(to)
+                .arg("."),
+        );
+        Ok(done?)
+    }
+
+    fn write(&self, path: &str, text: &str) -> Result<(), RootfsError> {
+        let path = self.0.join(path);
+        fs::write(&path, text).map_err(at(&path))
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Empties a folder, but for one name; a folder that is not there is empty.
+fn empty_but(folder: &Path, kept: &str) -> Result<(), RootfsError> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let entry = entry.map_err(at(folder))?;
+        if entry.file_name() != kept {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<(), RootfsError> {
+    let Ok(facts) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let done = if facts.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    done.map_err(at(path))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> RootfsError {
+    let path = path.to_owned();
+    move |source| RootfsError::File { path, source }
+}
