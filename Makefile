@@ -1,0 +1,63 @@
+# `make demo` shows Podcradle at work, `make test` tests everything; both check
+# and install what they need first. See README.md.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+# Recipes build with cargo and start daemons: one at a time.
+.NOTPARALLEL:
+
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin:$(HOME)/.cargo/bin:/usr/local/go/bin
+
+MUSL := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+TESTBED := cargo run --quiet -p podcradle-tests --bin testbed --
+
+.PHONY: help
+help: ## Say what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+.PHONY: demo
+demo: prerequisites up images ## Launch a sandbox on a real Kubernetes and take it down (KEEP=1 keeps the cluster)
+	cargo run --quiet -p podcradle-tests --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
+
+.PHONY: test
+test: prerequisites check build up images ## Every check and every test
+	.ci/suites
+
+.PHONY: check
+check: ## Format, lints, licences, sources
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	.ci/deny
+
+.PHONY: build
+build: ## The supervisor and the launcher, static, for both architectures
+	for target in $(MUSL); do \
+		cargo build --locked --profile supervisor -p podcradle-init --target $$target; \
+		cargo build --locked --release -p podcradle-launcher --target $$target; \
+	done
+
+.PHONY: up
+up: ## Boot the test cluster (testbed status says where everything is)
+	$(TESTBED) up
+
+.PHONY: down
+down: ## Stop the test cluster and leave nothing behind
+	$(TESTBED) down
+
+.PHONY: images
+images: up ## Bake the images into the test cluster, for both architectures
+	.ci/images
+
+.PHONY: bench
+bench: prerequisites build up images ## The figures: supervisor's size and memory, a launch's calls and times
+	cargo run --quiet --release -p podcradle-tests --bin bench_launch
+
+.PHONY: bench-supervisor
+bench-supervisor: prerequisites build ## The supervisor beside tini, dumb-init and catatonit
+	cargo run --quiet --release -p podcradle-tests --bin bench-supervisor
+
+.PHONY: prerequisites
+prerequisites: ## Check what is needed and install what Debian has
+	@.ci/prerequisites
