@@ -1,1 +1,4 @@
 //! Fixtures.
+
+pub mod harness;
+pub mod pidns;

@@ -1,0 +1,312 @@
+//! What reaches the host: every signal but SIGCHLD, once, from the first
+//! moment on, whatever forwarding it meets.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop};
+use podcradle_tests::pidns::{Running, Setup, Subject, WATCHDOG, eventually, kill};
+
+crate::cases![
+    every_catchable_signal_reaches_the_host,
+    every_real_time_signal_reaches_the_host: "QEMU keeps real-time signals of the host for itself; the ones it passes have a test of their own",
+    the_real_time_signals_that_qemu_passes_reach_the_host,
+    real_time_signals_queue,
+    a_real_time_signal_ends_a_host_that_does_not_catch_it,
+    a_sigchld_that_somebody_sent_is_not_forwarded,
+    a_signal_is_forwarded_to_a_host_that_dies_of_it,
+    a_rewritten_signal_arrives_as_the_other,
+    a_signal_rewritten_to_0_is_dropped_and_is_no_stop_request,
+    a_stop_pending_before_the_start_is_not_lost,
+    a_stop_in_the_first_milliseconds_is_not_lost,
+    a_stop_does_not_hide_that_the_host_could_not_start,
+    a_host_that_exits_while_a_signal_is_forwarded_keeps_its_code,
+    a_host_that_may_not_be_signalled_is_survived_with_one_warning,
+    a_flood_neither_fills_the_log_nor_starves_the_grace,
+    with_g_the_whole_group_gets_it,
+    without_g_only_the_host_gets_it,
+    not_as_pid_1_signals_are_forwarded_too,
+];
+
+/// A host that says what reaches it and ends on SIGTERM with 33.
+fn listener(t: &Subject, flags: &[&str]) -> Result<Running, Stop> {
+    let host = ["listen", "host", "15", "33"];
+    let mut run = t.with_testhost(flags, &host).start()?;
+    ensure!(run.line()? == "host ready", "no host");
+    Ok(run)
+}
+
+fn passes(run: &mut Running, signals: impl Iterator<Item = i32>) -> Outcome {
+    for signal in signals {
+        run.signal(signal)?;
+        let line = run.line()?;
+        ensure!(
+            line == format!("host {signal}"),
+            "{signal} arrived as {line:?}"
+        );
+    }
+    run.signal(libc::SIGTERM)?;
+    ensure!(run.line()? == "host 15", "TERM was lost");
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    ensure!(run.stderr()?.is_empty(), "{}", run.stderr()?);
+    Ok(())
+}
+
+fn every_catchable_signal_reaches_the_host(t: &Subject) -> Outcome {
+    let apart = [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGTERM];
+    // INT and QUIT are requests to stop as well; without a grace nothing
+    // follows from that.
+    let signals = (1..=31).filter(|signal| !apart.contains(signal));
+    passes(&mut listener(t, &[])?, signals)
+}
+
+fn every_real_time_signal_reaches_the_host(t: &Subject) -> Outcome {
+    passes(&mut listener(t, &[])?, 32..=64)
+}
+
+fn the_real_time_signals_that_qemu_passes_reach_the_host(t: &Subject) -> Outcome {
+    // QEMU maps the guest's to its own: 34 to 61 stay what they are.
+    passes(&mut listener(t, &[])?, 36..=60)
+}
+
+fn real_time_signals_queue(t: &Subject) -> Outcome {
+    let mut run = listener(t, &[])?;
+    for _ in 0..100 {
+        run.signal(40)?;
+        run.signal(41)?;
+    }
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for _ in 0..200 {
+        *counts.entry(run.line()?).or_default() += 1;
+    }
+    ensure!(
+        counts["host 40"] == 100 && counts["host 41"] == 100,
+        "{counts:?}"
+    );
+    Ok(())
+}
+
+fn a_real_time_signal_ends_a_host_that_does_not_catch_it(t: &Subject) -> Outcome {
+    let signal = if t.emulated() { 36 } else { 34 };
+    let mut run = t.init(&[], &["sleep", "1000"]).start()?;
+    run.host()?;
+    run.signal(signal)?;
+    ensure!(run.code()? == 128 + signal, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn a_sigchld_that_somebody_sent_is_not_forwarded(t: &Subject) -> Outcome {
+    let mut run = listener(t, &[])?;
+    for _ in 0..1000 {
+        run.signal(libc::SIGCHLD)?;
+    }
+    run.signal(libc::SIGUSR1)?;
+    ensure!(run.line()? == "host 10", "SIGCHLD was forwarded");
+    passes(&mut run, std::iter::empty())
+}
+
+fn a_signal_is_forwarded_to_a_host_that_dies_of_it(t: &Subject) -> Outcome {
+    let mut run = t.init(&[], &["sleep", "1000"]).start()?;
+    run.host()?;
+    run.signal(libc::SIGUSR2)?;
+    ensure!(run.code()? == 140, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn a_rewritten_signal_arrives_as_the_other(t: &Subject) -> Outcome {
+    let flags = ["--rewrite", "37:10", "--rewrite", "HUP:SIGUSR2"];
+    let mut run = listener(t, &flags)?;
+    for (sent, arrives) in [(37, 10), (1, 12), (10, 10)] {
+        run.signal(sent)?;
+        let line = run.line()?;
+        ensure!(
+            line == format!("host {arrives}"),
+            "{sent} arrived as {line:?}"
+        );
+    }
+    let mut run = listener(t, &["--rewrite=37:15"])?;
+    run.signal(37)?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    // What is rewritten to a stop signal is a request to stop.
+    ensure!(run.report()?["stop"].is_object(), "{}", run.report()?);
+    Ok(())
+}
+
+fn a_signal_rewritten_to_0_is_dropped_and_is_no_stop_request(t: &Subject) -> Outcome {
+    let flags = ["--rewrite", "USR2:0", "--rewrite", "INT:0"];
+    let mut run = listener(t, &flags)?;
+    run.signal(libc::SIGUSR2)?;
+    run.signal(libc::SIGINT)?;
+    run.signal(libc::SIGHUP)?;
+    ensure!(run.line()? == "host 1", "a dropped signal arrived");
+    kill(run.host()?.pid, libc::SIGTERM)?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    ensure!(run.report()?.get("stop").is_none(), "{}", run.report()?);
+    Ok(())
+}
+
+fn a_stop_pending_before_the_start_is_not_lost(t: &Subject) -> Outcome {
+    // Blocked by the starter, so that it survives the exec; the host inherits
+    // the blocked mask and takes the signal when it waits for it.
+    let setup = t.with_testhost(&[], &["listen", "host", "15", "33"]);
+    let mut run = setup.pending(&[libc::SIGTERM]).start()?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    ensure!(run.report()?["stop"]["signal"] == 15, "{}", run.report()?);
+    Ok(())
+}
+
+fn a_stop_in_the_first_milliseconds_is_not_lost(t: &Subject) -> Outcome {
+    // Emulated, the first milliseconds belong to the emulator: before the
+    // guest's first instruction a signal to PID 1 is nobody's. Spread over the
+    // start there, and only those count that came after the host's exec.
+    let (rounds, apart) = (t.rounds(1500, 100), Duration::from_micros(2));
+    for round in 0..rounds {
+        let setup = t.init(&[], &["sleep", "1000"]).shared_proc();
+        let mut run = setup.start()?;
+        let at = run.started + apart * u32::try_from(round)?;
+        if t.emulated() {
+            run.host()?;
+        }
+        while Instant::now() < at {
+            std::hint::spin_loop();
+        }
+        run.signal(libc::SIGTERM)?;
+        ensure!(run.code()? == 143, "round {round}: exit {}", run.code()?);
+    }
+    Ok(())
+}
+
+fn a_stop_does_not_hide_that_the_host_could_not_start(t: &Subject) -> Outcome {
+    let setup = t.init(&[], &["/nope"]).pending(&[libc::SIGTERM]);
+    let mut run = setup.start()?;
+    ensure!(run.code()? == 127, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn a_host_that_exits_while_a_signal_is_forwarded_keeps_its_code(t: &Subject) -> Outcome {
+    for round in 0..t.rounds(500, 60) {
+        let script = "trap '' TERM; echo ready; read end; exit 7";
+        let mut run = t
+            .with_script(&[], script)
+            .piped_input()
+            .shared_proc()
+            .start()?;
+        ensure!(run.line()? == "ready", "no host");
+        if round % 2 == 0 {
+            run.close_input();
+            run.signal(libc::SIGTERM)?;
+        } else {
+            run.signal(libc::SIGTERM)?;
+            run.close_input();
+        }
+        ensure!(run.code()? == 7, "round {round}: exit {}", run.code()?);
+    }
+    Ok(())
+}
+
+fn a_host_that_may_not_be_signalled_is_survived_with_one_warning(t: &Subject) -> Outcome {
+    let host = ["as-user", "1001", "sleep", "1000"];
+    let setup = t.with_testhost(&[], &host).without_cap_kill();
+    let run = setup.start()?;
+    run.find("the other user's host", |p| p.command == "sleep 1000")?;
+    for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGUSR1] {
+        run.signal(signal)?;
+        // Taken, and the supervisor waits for the next.
+        run.reaches(run.pid, 'S')?;
+    }
+    eventually("a warning", || {
+        run.stderr().ok().filter(|text| text.ends_with('\n'))
+    })?;
+    ensure!(run.alive(), "it died of EPERM");
+    ensure!(run.stderr()?.lines().count() == 1, "{:?}", run.stderr()?);
+    // With a grace: as PID 1 it leaves, and the kernel ends the namespace.
+    let setup = t.with_testhost(&["--grace", "1"], &host).without_cap_kill();
+    let mut run = setup.start()?;
+    run.find("the other user's host", |p| p.command == "sleep 1000")?;
+    let asked = Instant::now();
+    run.signal(libc::SIGTERM)?;
+    ensure!(run.code()? == 137, "exit {}", run.code()?);
+    ensure!(
+        asked.elapsed() >= Duration::from_secs(1),
+        "the grace was cut short"
+    );
+    ensure!(run.report()?["graceExpired"] == true, "{}", run.report()?);
+    Ok(())
+}
+
+fn a_flood_neither_fills_the_log_nor_starves_the_grace(t: &Subject) -> Outcome {
+    let script = "trap '' TERM URG WINCH; echo ready; sleep 1000 & wait; wait";
+    let mut run = t.with_script(&["--grace", "1"], script).start()?;
+    ensure!(run.line()? == "ready", "no host");
+    let asked = Instant::now();
+    run.signal(libc::SIGTERM)?;
+    while run.alive() {
+        // Not an error at the very end: it may go between the two.
+        for signal in [libc::SIGURG, libc::SIGWINCH, 40] {
+            run.signal(signal)?;
+        }
+        ensure!(asked.elapsed() < WATCHDOG, "starved");
+    }
+    ensure!(
+        asked.elapsed() >= Duration::from_secs(1),
+        "the grace was cut short"
+    );
+    ensure!(run.stderr()?.is_empty(), "{:?}", run.stderr()?);
+    Ok(())
+}
+
+fn group(t: &Subject, flags: &[&str]) -> Result<Running, Stop> {
+    let host = t.host.display();
+    let script = format!("{host} listen child 15 0 & exec {host} listen host 15 33");
+    let mut run = t.with_script(flags, &script).start()?;
+    let mut ready = [run.line()?, run.line()?];
+    ready.sort();
+    ensure!(ready == ["child ready", "host ready"], "{ready:?}");
+    Ok(run)
+}
+
+fn with_g_the_whole_group_gets_it(t: &Subject) -> Outcome {
+    let mut run = group(t, &["-g"])?;
+    run.signal(libc::SIGUSR1)?;
+    let mut lines = [run.line()?, run.line()?];
+    lines.sort();
+    ensure!(lines == ["child 10", "host 10"], "{lines:?}");
+    run.signal(libc::SIGUSR2)?;
+    let mut lines = [run.line()?, run.line()?];
+    lines.sort();
+    ensure!(lines == ["child 12", "host 12"], "{lines:?}");
+    run.signal(libc::SIGTERM)?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn without_g_only_the_host_gets_it(t: &Subject) -> Outcome {
+    let mut run = group(t, &[])?;
+    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        run.signal(signal)?;
+        let line = run.line()?;
+        ensure!(line == format!("host {signal}"), "{line}");
+    }
+    run.signal(libc::SIGTERM)?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn not_as_pid_1_signals_are_forwarded_too(t: &Subject) -> Outcome {
+    let host = t.host.display();
+    let script = format!(r#""$@" -- {host} listen host 15 33; echo "code $?""#);
+    let mut run = Setup::shell(t, &script).start()?;
+    ensure!(run.line()? == "host ready", "no host");
+    let supervisor = run.host()?;
+    for signal in [1, 2, 10, 20, 18, 28, 40, 15] {
+        kill(supervisor.pid, signal)?;
+        let line = run.line()?;
+        ensure!(
+            line == format!("host {signal}"),
+            "{signal} arrived as {line:?}"
+        );
+    }
+    ensure!(run.line()? == "code 33", "the code was lost");
+    Ok(())
+}
