@@ -14,7 +14,9 @@ const ALLOW: u32 = 0x7fff_0000;
 const ERRNO: u32 = 0x0005_0000;
 /// Offset of the system call's number in `struct seccomp_data`.
 const NUMBER: u32 = 0;
-/// Offset of the low half of its second argument (both targets are little endian).
+/// Offset of the low half of its first argument (both targets are little endian).
+const FIRST: u32 = 16;
+/// The same of its second.
 const SECOND: u32 = 24;
 
 /// A classic BPF program over system calls; what no rule names is allowed.
@@ -52,15 +54,26 @@ impl Filter {
         self
     }
 
+    /// `call` fails with `errno` when the low 32 bits of its first argument
+    /// are `first`: one option of `prctl`.
+    #[must_use]
+    pub fn deny_first(self, call: libc::c_long, first: u32, errno: i32) -> Self {
+        self.deny_argument(call, FIRST, first, errno)
+    }
+
     /// `call` fails with `errno` when the low 32 bits of its second argument
     /// are `second`: one request of `ioctl`.
     #[must_use]
-    pub fn deny_request(mut self, call: libc::c_long, second: u32, errno: i32) -> Self {
+    pub fn deny_request(self, call: libc::c_long, second: u32, errno: i32) -> Self {
+        self.deny_argument(call, SECOND, second, errno)
+    }
+
+    fn deny_argument(mut self, call: libc::c_long, offset: u32, value: u32, errno: i32) -> Self {
         self.rules.extend([
             step(LD_W_ABS, 0, 0, NUMBER),
             step(JEQ_K, 0, 3, number(call)),
-            step(LD_W_ABS, 0, 0, SECOND),
-            step(JEQ_K, 0, 1, second),
+            step(LD_W_ABS, 0, 0, offset),
+            step(JEQ_K, 0, 1, value),
             step(RET_K, 0, 0, refuse(errno)),
         ]);
         self

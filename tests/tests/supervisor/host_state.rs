@@ -1,1 +1,146 @@
-crate::cases![];
+//! The state the host starts with: exactly what the supervisor was given.
+
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop};
+use podcradle_tests::pidns::{Setup, Subject};
+
+crate::cases![
+    mask_and_dispositions_are_those_of_the_starter,
+    a_pipeline_ends_quietly_by_sigpipe,
+    the_environment_is_passed_on_unchanged,
+    arguments_are_passed_on_byte_by_byte,
+    the_host_has_a_group_of_its_own,
+    a_parent_death_signal_reaches_us,
+];
+
+/// What a host sees of its own signals: mask, ignored, caught.
+fn seen(setup: Setup) -> Result<Vec<String>, Stop> {
+    let mut run = setup.start()?;
+    let lines = run.out.rest()?;
+    ensure!(run.code()? == 0, "{}", run.stderr()?);
+    Ok(lines.lines().map(str::to_owned).collect())
+}
+
+/// Reads its own status without a shell, which changes dispositions.
+const LOOK: [&str; 5] = [
+    "grep",
+    "-E",
+    "-e",
+    "^Sig(Blk|Ign|Cgt):",
+    "/proc/self/status",
+];
+
+fn combinations() -> Vec<(Vec<i32>, Vec<i32>)> {
+    let ignorable = [libc::SIGPIPE, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD];
+    let blockable = [libc::SIGTERM, libc::SIGUSR1];
+    let pick = |from: &[i32], bits: usize| -> Vec<i32> {
+        let chosen = from
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| bits >> at & 1 == 1);
+        chosen.map(|(_, signal)| *signal).collect()
+    };
+    (0..64)
+        .map(|bits| (pick(&ignorable, bits), pick(&blockable, bits >> 4)))
+        .collect()
+}
+
+fn mask_and_dispositions_are_those_of_the_starter(t: &Subject) -> Outcome {
+    // SIGCHLD apart: a blocked one would be pending in one of the two cases.
+    let every = (
+        vec![],
+        (1..=64)
+            .filter(|n| ![9, 17, 19, 32, 33].contains(n))
+            .collect(),
+    );
+    for (ignored, blocked) in combinations().into_iter().chain([every]) {
+        let state = |setup: Setup| seen(setup.ignoring(&ignored).blocking(&blocked));
+        let words = LOOK.map(Into::into).into();
+        let bare = state(Setup::program("/bin/grep".into(), words).no_report_flag())?;
+        let under = state(t.init(&[], &LOOK))?;
+        ensure!(bare.len() == 3, "{bare:?}");
+        ensure!(
+            bare == under,
+            "ignored {ignored:?}, blocked {blocked:?}: {bare:?} became {under:?}"
+        );
+    }
+    Ok(())
+}
+
+fn a_pipeline_ends_quietly_by_sigpipe(t: &Subject) -> Outcome {
+    let mut run = t.with_script(&[], "yes | head -n 1").start()?;
+    ensure!(run.line()? == "y", "no line");
+    ensure!(run.code()? == 0, "exit {}", run.code()?);
+    ensure!(run.stderr()?.is_empty(), "{}", run.stderr()?);
+    Ok(())
+}
+
+fn the_environment_is_passed_on_unchanged(t: &Subject) -> Outcome {
+    let odd = [
+        "EMPTY=",
+        "TWO WORDS=a b",
+        "LINE=a\tb",
+        "=x",
+        "PODCRADLE_X=1",
+    ];
+    let mut setup = t.init(&[], &["env"]);
+    for entry in odd {
+        setup = setup.env(entry);
+    }
+    let lines = seen(setup)?;
+    for entry in odd {
+        ensure!(
+            lines.iter().any(|line| line == entry),
+            "{entry:?} is not in {lines:?}"
+        );
+    }
+    ensure!(
+        lines.len() == odd.len() + 1,
+        "something was added: {lines:?}"
+    );
+    Ok(())
+}
+
+fn arguments_are_passed_on_byte_by_byte(t: &Subject) -> Outcome {
+    use std::os::unix::ffi::OsStrExt;
+    let raw = std::ffi::OsStr::from_bytes(b"a\xff\xfe b");
+    let script = r#"for word; do printf '%s' "$word" | od -An -tx1; done"#;
+    let setup = t
+        .with_script(&[], script)
+        .args(["sh", "", "--", "-e"])
+        .arg(raw);
+    let lines = seen(setup)?;
+    ensure!(
+        lines == [" 2d 2d", " 2d 65", " 61 ff fe 20 62"],
+        "{lines:?}"
+    );
+    Ok(())
+}
+
+fn the_host_has_a_group_of_its_own(t: &Subject) -> Outcome {
+    let run = t.init(&[], &["sleep", "1000"]).start()?;
+    let host = run.find("the host", |p| p.command == "sleep 1000")?;
+    ensure!(host.group == host.pid, "{host:?}");
+    Ok(())
+}
+
+fn a_parent_death_signal_reaches_us(t: &Subject) -> Outcome {
+    // The starter goes as soon as the host is there; what its end sends to the
+    // supervisor is forwarded like any other signal.
+    let host = t.host.display();
+    let script = format!(
+        r#"sh -c '"$@" -p USR1 -- {host} listen host 10 44; echo "code $?"' sh "$@" &
+        exec sleep 1000"#
+    );
+    let mut run = Setup::shell(t, &script).start()?;
+    ensure!(run.line()? == "host ready", "no host");
+    let starter = run.find("the starter", |p| {
+        p.command.starts_with("sh -c") && p.inner != 1
+    })?;
+    podcradle_tests::pidns::kill(starter.pid, libc::SIGKILL)?;
+    ensure!(
+        run.line()? == "host 10",
+        "the parent's death was not noticed"
+    );
+    Ok(())
+}
