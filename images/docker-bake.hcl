@@ -88,16 +88,25 @@ function "about" {
 }
 
 # An index has no configuration, so what a label says is also an annotation.
+# One platform alone has no index.
 function "annotations" {
   params = [name]
-  result = [for key, value in about(name) : "index,manifest:${key}=${value}"]
+  result = [
+    for key, value in about(name) :
+    "${length(split(",", PLATFORMS)) > 1 ? "index,manifest" : "manifest"}:${key}=${value}"
+  ]
+}
+
+function "archive" {
+  params = [name]
+  result = length(split(",", PLATFORMS)) > 1 ? name : "${name}-${trimprefix(PLATFORMS, "linux/")}"
 }
 
 # A store that unpacks has the layers as they are; the others carry SOURCE_DATE_EPOCH.
 function "output" {
   params = [name]
   result = {
-    oci      = ["type=oci,dest=out/images/${name}.tar,rewrite-timestamp=true"]
+    oci      = ["type=oci,dest=out/images/${archive(name)}.tar,rewrite-timestamp=true"]
     registry = ["type=registry,rewrite-timestamp=true"]
     image    = ["type=image,unpack=true"]
   }[EXPORT]

@@ -1,7 +1,7 @@
 //! The two architectures, and what everyone calls them.
 
 /// An architecture an image is built for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arch {
     Amd64,
     Arm64,

@@ -19,6 +19,7 @@ pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
         targets,
         base,
         export: Export::Oci,
+        arch: None,
     };
     check_staged(root, &options)?;
     Ok(run(&mut call(root, &options, &Commit::of(root)?))?)
@@ -38,6 +39,11 @@ pub struct Options {
     /// Where the images go
     #[arg(long, value_enum, default_value_t = Export::Oci)]
     export: Export,
+
+    /// One architecture alone, as TAG-ARCH: a plain image without an index,
+    /// which a kubelet of another architecture runs under binfmt once loaded
+    #[arg(long, value_name = "ARCH", value_enum)]
+    arch: Option<Arch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,9 +58,8 @@ pub enum Base {
 enum Export {
     /// An OCI archive an image, in out/images
     Oci,
-    /// The image store of the builder (a containerd that a kubelet shares): the
-    /// index as TAG, and for each foreign architecture TAG-ARCH, one platform
-    /// alone, which a kubelet under binfmt runs
+    /// The image store of the builder (a containerd that a kubelet shares);
+    /// only this machine's architecture is unpacked there, ready to run
     Image,
     /// The registry that REPOSITORY names
     Registry,
@@ -84,16 +89,7 @@ pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
         source,
     })?;
     let commit = Commit::of(root)?;
-    run(&mut call(root, options, &commit))?;
-    if options.export == Export::Image {
-        let tag = std::env::var("TAG").unwrap_or_else(|_| "dev".to_owned());
-        for arch in Arch::ALL.into_iter().filter(|arch| !arch.is_native()) {
-            run(call(root, options, &commit)
-                .env("PLATFORMS", format!("linux/{}", arch.name()))
-                .env("TAG", format!("{tag}-{}", arch.name())))?;
-        }
-    }
-    Ok(())
+    Ok(run(&mut call(root, options, &commit))?)
 }
 
 fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
@@ -115,6 +111,11 @@ fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
         .env("SOURCE_DATE_EPOCH", commit.epoch.to_string());
     if options.base == Base::Rootfs {
         bake.env("BASE", "target:rootfs");
+    }
+    if let Some(arch) = options.arch {
+        let tag = std::env::var("TAG").unwrap_or_else(|_| "dev".to_owned());
+        bake.env("PLATFORMS", format!("linux/{}", arch.name()))
+            .env("TAG", format!("{tag}-{}", arch.name()));
     }
     for (name, value) in [
         ("REVISION", commit.revision.as_str()),
