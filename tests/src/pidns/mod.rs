@@ -23,12 +23,13 @@ pub use procfs::Process;
 pub use pty::Pty;
 pub use running::{Running, eventually, kill};
 pub use setup::Setup;
+pub use spawn::monotonic;
 pub use stream::Stream;
 pub use subject::{Arch, Subject};
 
 /// How long any one wait may take before the test is called hung. What it
 /// waits for takes milliseconds, on a loaded machine and emulated a second or two.
-pub const WATCHDOG: Duration = Duration::from_secs(60);
+pub const WATCHDOG: Duration = Duration::from_mins(1);
 
 /// What can go wrong in a fixture.
 #[derive(Debug, thiserror::Error)]

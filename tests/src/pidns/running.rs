@@ -22,6 +22,8 @@ pub struct Running {
     pub out: Stream,
     /// Its terminal, when it has one.
     pub terminal: Option<Pty>,
+    /// When it was cloned, by [`super::monotonic`].
+    pub launched: u64,
     /// When its exec had happened.
     pub started: Instant,
     input: Option<File>,
@@ -58,6 +60,7 @@ impl Running {
             pid,
             out,
             terminal,
+            launched: 0,
             started: Instant::now(),
             input: input.map(File::from),
             pidfd,

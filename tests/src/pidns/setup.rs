@@ -261,12 +261,14 @@ impl Setup {
         }
         let (input, output) = self.wire(&errors)?;
         self.fill(&folder, &report);
-        let pid = spawn::spawn(&self.plan)?;
+        let (pid, launched) = spawn::spawn(&self.plan)?;
         let fixed = self.folder.take();
         let terminal = self.terminal.take();
         // Every descriptor that was passed on is closed here, on the drop of
         // `self`, so that the program's copies are the only ones.
-        Running::new(pid, input, output, errors, report, terminal, fixed)
+        let mut run = Running::new(pid, input, output, errors, report, terminal, fixed)?;
+        run.launched = launched;
+        Ok(run)
     }
 
     fn wire(&mut self, errors: &Path) -> Result<(Option<OwnedFd>, Stream)> {

@@ -62,13 +62,32 @@ const STEPS: [&str; 13] = [
     "exec",
 ];
 
-/// Starts the plan as the init of a new pid and mount namespace; returns its
-/// pid once the exec has happened.
-pub(super) fn spawn(plan: &Plan) -> Result<i32> {
+/// Nanoseconds on the monotonic clock, as every process of the machine sees it.
+pub fn monotonic() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+/// Starts the plan as the init of a new pid namespace, and of a mount namespace
+/// where it mounts; returns its pid and when it was cloned, once the exec has
+/// happened.
+pub(super) fn spawn(plan: &Plan) -> Result<(i32, u64)> {
     let argv = pointers(&plan.argv);
     let env = pointers(&plan.env);
     let (reader, writer) = pipe()?;
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
+    let mounts = if plan.mounts.is_empty() {
+        0
+    } else {
+        libc::CLONE_NEWNS
+    };
+    let flags = libc::CLONE_NEWPID | mounts | libc::SIGCHLD;
+    let launched = monotonic();
     // SAFETY: without a stack of its own clone behaves like fork: the child
     // goes on here with a copy of everything, and only makes system calls.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
@@ -93,7 +112,7 @@ pub(super) fn spawn(plan: &Plan) -> Result<i32> {
     // comes with the exec, which closes the child's copy.
     let count = unsafe { libc::read(reader.as_raw_fd(), failed.as_mut_ptr().cast(), 2) };
     if count == 0 {
-        return Ok(pid);
+        return Ok((pid, launched));
     }
     // SAFETY: the child is ours and has not been waited for.
     unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
@@ -199,6 +218,9 @@ fn cgroups(plan: &Plan) -> io::Result<()> {
 }
 
 fn mounts(plan: &Plan) -> io::Result<()> {
+    if plan.mounts.is_empty() {
+        return Ok(());
+    }
     let none = ptr::null();
     let mount =
         |from: *const libc::c_char, to: *const libc::c_char, kind: *const libc::c_char, flags| {

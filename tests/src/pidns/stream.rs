@@ -82,6 +82,11 @@ impl Stream {
         Ok(self.take())
     }
 
+    /// Whether there is something to read, or the end, within `limit`.
+    pub fn ready(&self, limit: Duration) -> Result<bool> {
+        Ok(!self.buffer.is_empty() || self.ended || readable(&self.fd, Instant::now() + limit)?)
+    }
+
     fn take(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned()
     }
@@ -118,9 +123,12 @@ pub(super) fn readable(fd: &OwnedFd, deadline: Instant) -> io::Result<bool> {
             events: libc::POLLIN,
             revents: 0,
         };
-        let timeout = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one pollfd, as the count says.
-        match unsafe { libc::poll(&raw mut poll, 1, timeout) } {
+        let timeout = libc::timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        // SAFETY: one pollfd, as the count says; no mask is passed.
+        match unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) } {
             0 if left.is_zero() => return Ok(false),
             0 => {}
             count if count > 0 => return Ok(true),

@@ -68,15 +68,7 @@ impl Subject {
     /// # Errors
     /// One line that names the command that would build or install what is missing.
     pub fn find(arch: Arch, host: &Path) -> Result<Self> {
-        let source = env::var_os(arch.variable()).map_or_else(|| built(arch), PathBuf::from);
-        if !source.is_file() {
-            return Err(Error::Missing(format!(
-                "{} is missing; build it with `cargo build -p podcradle-init --profile supervisor --target {}-unknown-linux-musl` or name it in {}",
-                source.display(),
-                arch.machine(),
-                arch.variable(),
-            )));
-        }
+        let source = Self::locate(arch)?;
         let emulator = if arch.machine() == env::consts::ARCH {
             None
         } else {
@@ -99,6 +91,23 @@ impl Subject {
             emulator,
             _folder: folder,
         })
+    }
+
+    /// The path of the build for `arch`, without the rest of [`Subject::find`].
+    ///
+    /// # Errors
+    /// One line that names the command that would build it.
+    pub fn locate(arch: Arch) -> Result<PathBuf> {
+        let source = env::var_os(arch.variable()).map_or_else(|| built(arch), PathBuf::from);
+        if source.is_file() {
+            return Ok(source);
+        }
+        Err(Error::Missing(format!(
+            "{} is missing; build it with `cargo build -p podcradle-init --profile supervisor --target {}-unknown-linux-musl` or name it in {}",
+            source.display(),
+            arch.machine(),
+            arch.variable(),
+        )))
     }
 
     /// Whether the build runs under QEMU here.

@@ -15,7 +15,7 @@ crate::cases![
     the_list_of_system_calls_is_true: "strace of an emulated program shows the emulator's calls",
 ];
 
-/// The first call of the numbers that all architectures share: pidfd_send_signal,
+/// The first call of the numbers that all architectures share: `pidfd_send_signal`,
 /// from Linux 5.1; nothing a profile of 2017 knows is above.
 const SHARED: libc::c_long = 424;
 

@@ -57,6 +57,7 @@ impl Case {
         }
     }
 
+    #[must_use]
     pub fn not_emulated(mut self, reason: &'static str) -> Self {
         self.not_emulated = Some(reason);
         self

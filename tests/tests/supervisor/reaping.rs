@@ -35,7 +35,7 @@ fn storm(t: &Subject, count: usize, kind: &str) -> Outcome {
     let number = count.to_string();
     let setup = t.with_testhost(&[], &["orphans", &number, kind]);
     let mut run = setup.piped_input().start()?;
-    run.set_watchdog(Duration::from_secs(300));
+    run.set_watchdog(Duration::from_mins(5));
     ensure!(run.line()? == format!("made {count}"), "the host failed");
     let alone = eventually("the last zombie's end", || {
         (zombies(&run).is_empty()).then_some(())
