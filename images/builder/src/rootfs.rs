@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use clap::Args;
 use sha2::{Digest, Sha256};
@@ -46,7 +46,7 @@ const SUITE: &str = "trixie";
 /// build needs no network of its own.
 const PACKAGES: &str = "ca-certificates,git";
 /// Raise when the recipe below gives another tree.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// What programs in the tree are given of our environment: nothing.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -79,6 +79,8 @@ pub enum RootfsError {
     Binfmt(#[from] BinfmtError),
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error("{path} has no date: a Release file must have a line `Date:`")]
+    NoDate { path: PathBuf },
     #[error("{path}")]
     File {
         path: PathBuf,
@@ -165,7 +167,7 @@ fn build(cache: &Path, cached: &Path, arch: Arch, options: &Options) -> Result<(
     let tree = Tree(cache.join(format!("tree-{}-{}", arch.name(), std::process::id())));
     tree.bootstrap(arch, options)?;
     tree.update(options)?;
-    let date = tree.date_of_packages()?;
+    let date = tree.date_of_archive()?;
     tree.slim()?;
     let fresh = cached.with_extension("new");
     tree.pack(&fresh, date)?;
@@ -223,19 +225,19 @@ impl Tree {
         Ok(done?)
     }
 
-    /// The time of the newest list of packages: what is younger in the tree is
-    /// only as young as the moment somebody made it, and is dated back.
-    fn date_of_packages(&self) -> Result<u64, RootfsError> {
+    /// When the archive last changed, in seconds since 1970: what is younger in
+    /// the tree is so because somebody made it today, and is dated back.
+    fn date_of_archive(&self) -> Result<i64, RootfsError> {
         let lists = self.0.join("var/lib/apt/lists");
-        let mut newest = UNIX_EPOCH;
+        let mut newest = 0;
         for entry in fs::read_dir(&lists).map_err(at(&lists))? {
-            let entry = entry.map_err(at(&lists))?;
-            if entry.file_name().to_string_lossy().ends_with("InRelease") {
-                let modified = entry.metadata().and_then(|facts| facts.modified());
-                newest = newest.max(modified.map_err(at(&entry.path()))?);
+            let path = entry.map_err(at(&lists))?.path();
+            if path.to_string_lossy().ends_with("_InRelease") {
+                let text = fs::read_to_string(&path).map_err(at(&path))?;
+                newest = newest.max(date_of_release(&text).ok_or(RootfsError::NoDate { path })?);
             }
         }
-        Ok(seconds(newest))
+        Ok(newest)
     }
 
     fn slim(&self) -> Result<(), RootfsError> {
@@ -269,7 +271,7 @@ impl Tree {
         self.write("etc/machine-id", "")
     }
 
-    fn pack(&self, to: &Path, date: u64) -> Result<(), RootfsError> {
+    fn pack(&self, to: &Path, date: i64) -> Result<(), RootfsError> {
         let done = quietly(
             Command::new("tar")
                 .args([
@@ -331,12 +333,32 @@ fn remove(path: &Path) -> Result<(), RootfsError> {
     done.map_err(at(path))
 }
 
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+/// The `Date:` of a Release file, which Debian writes as e-mail does, but for
+/// the name of the zone.
+fn date_of_release(text: &str) -> Option<i64> {
+    let date = text.lines().find_map(|line| line.strip_prefix("Date: "))?;
+    let date = date.trim().replace("UTC", "+0000");
+    Some(
+        jiff::fmt::rfc2822::parse(&date)
+            .ok()?
+            .timestamp()
+            .as_second(),
+    )
 }
 
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> RootfsError {
     let path = path.to_owned();
     move |source| RootfsError::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_a_release_is_read_as_debian_writes_it() {
+        let text = "Origin: Debian\nDate: Sat, 05 Sep 2026 09:28:11 UTC\nAcquire-By-Hash: yes\n";
+        assert_eq!(date_of_release(text), Some(1_788_600_491));
+        assert_eq!(date_of_release("Date: yesterday\n"), None);
+    }
 }

@@ -18,7 +18,19 @@ mod token;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    let flags = args::Flags::parse();
+    let flags = match args::Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) => {
+            // Help and version are no errors, but come the same way.
+            let _ = error.print();
+            return if error.use_stderr() {
+                exit::Exit::Usage
+            } else {
+                exit::Exit::Done
+            }
+            .into();
+        }
+    };
     if let Some(orphans) = flags.leave_orphans() {
         return orphans::leave(&orphans).into();
     }
