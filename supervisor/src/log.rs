@@ -1,0 +1,17 @@
+//! Lines on standard error: one per call, short, under the name we were called by, and
+//! dropped rather than waited for when nobody reads.
+
+use crate::sys::file;
+use crate::text::Text;
+
+/// Writes one line.
+pub fn line(text: &[u8]) {
+    let mut line = Text::<640>::new();
+    line.push(b"podcradle-init: ");
+    for byte in text {
+        // A name with a newline in it must not look like two lines.
+        line.push(&[if byte.is_ascii_control() { b'?' } else { *byte }]);
+    }
+    line.push(b"\n");
+    file::warn(line.as_bytes());
+}

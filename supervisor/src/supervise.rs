@@ -1,0 +1,345 @@
+//! The loop: waits for signals, feeds `step`, carries out its actions, and ends us.
+//!
+//! In: a plan. Out: an exit code and a report. One call waits, `rt_sigtimedwait` on every
+//! signal with the next timer as its time-out: no handler, no descriptor, no poll.
+
+use crate::args::{Complaint, Plan, first};
+use crate::reap::{self, Change, End};
+use crate::report::{self, Report};
+use crate::signals::{self, CONT, KILL, STOP, SignalSet, TERM};
+use crate::spawn::{self, Given};
+use crate::step::{self, Action, Actions, Event, Millis, Phase, State, Stop, Suspend};
+use crate::sys::{self, Taken, file, memory::ExecNote};
+use crate::text::Text;
+use crate::{descriptors, errors, foreground, log, oom, shutdown};
+
+const NANOS: u64 = 1_000_000;
+
+/// A supervisor at work.
+pub struct Supervisor<'a> {
+    plan: &'a Plan<'a>,
+    given: Given,
+    note: &'static ExecNote,
+    state: State,
+    began: u64,
+    oom_before: Option<u64>,
+    message: Complaint,
+    /// The last host, whose group may outlive it.
+    group: i32,
+    has_terminal: bool,
+    warned: bool,
+}
+
+fn now() -> Millis {
+    sys::monotonic_nanos() / NANOS
+}
+
+impl<'a> Supervisor<'a> {
+    /// A supervisor that has not started anything yet.
+    pub fn new(plan: &'a Plan<'a>, given: Given, note: &'static ExecNote, began: u64) -> Self {
+        Supervisor {
+            plan,
+            given,
+            note,
+            state: State::new(),
+            began,
+            oom_before: None,
+            message: Complaint::new(),
+            group: 0,
+            has_terminal: false,
+            warned: false,
+        }
+    }
+
+    /// Runs to the end of the host and beyond. Exits the process.
+    pub fn run(mut self) -> ! {
+        let (state, actions) = step::begin();
+        self.state = state;
+        self.perform(actions);
+        descriptors::let_go(self.plan.persona != crate::flags::Persona::Podcradle);
+        self.oom_before = oom::kills(self.plan.cgroup_root);
+        loop {
+            let timer = self.state.next_timer();
+            let wait = timer.map(|at| {
+                at.saturating_mul(NANOS)
+                    .saturating_sub(sys::monotonic_nanos())
+            });
+            let taken = sys::take_signal(SignalSet::ALL.bits(), wait);
+            // Reaping comes first: SIGCHLD may be stuck behind a flood of others, and what is
+            // dead must not be signalled.
+            self.reap();
+            if let Ok(taken) = taken {
+                self.signal(taken);
+            }
+            if self.state.next_timer().is_some_and(|at| now() >= at) {
+                self.handle(Event::Timer);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let (state, actions) = step::step(&self.plan.policy, self.state, event, now());
+        self.state = state;
+        self.perform(actions);
+    }
+
+    fn perform(&mut self, actions: Actions) {
+        for action in actions.iter() {
+            match action {
+                Action::Spawn => self.spawn(),
+                Action::Forward(signal) => self.forward(signal),
+                Action::KillHost => self.kill_host(),
+                Action::Suspend(signal) => self.suspend(signal),
+                Action::Probe => {
+                    let exact = self.state.drain.is_none_or(|drain| drain.expired);
+                    let left = shutdown::count(self.plan.policy.pid1, exact);
+                    self.handle(Event::Left(left));
+                }
+                Action::TerminateRest => shutdown::signal(self.plan.policy.pid1, &[TERM, CONT]),
+                Action::KillRest => shutdown::signal(self.plan.policy.pid1, &[KILL]),
+                Action::Exit(code) => self.exit(code),
+            }
+        }
+    }
+
+    fn spawn(&mut self) {
+        match spawn::spawn(self.plan, self.given, self.note) {
+            Ok(pid) => {
+                self.group = pid;
+                // On a restart, too: the child hands the terminal over, we take it back.
+                self.has_terminal = !self.plan.own_session;
+                if self.plan.verbosity > 0 {
+                    let mut line = Text::<512>::new();
+                    line.push(b"started ")
+                        .push(first(self.plan.host))
+                        .push(b" as pid ")
+                        .signed(pid);
+                    log::line(line.as_bytes());
+                }
+                self.handle(Event::Spawned(pid));
+            }
+            Err(complaint) => {
+                log::line(complaint.as_bytes());
+                self.message = complaint;
+                self.state.end = None;
+                self.exit(self.plan.persona.own_error());
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        if self.plan.own_session && self.state.host.is_some_and(sys::has_ended) {
+            // dumb-init's way: before the pid is given back, its group is told to stop.
+            let _ = sys::kill(self.group.wrapping_neg(), i32::from(TERM));
+        }
+        let stops_too = self.plan.policy.suspend == Suspend::WithHost;
+        let mut others = 0_u64;
+        while let Some((pid, change)) = reap::next(stops_too) {
+            let host = self.state.host == Some(pid);
+            match change {
+                Change::Ended(end) if host => self.host_ended(end),
+                Change::Ended(_) => {
+                    others = others.wrapping_add(1);
+                    if self.plan.warn_on_reap {
+                        let mut line = Text::<64>::new();
+                        line.push(b"reaped orphan with pid ").signed(pid);
+                        log::line(line.as_bytes());
+                    }
+                }
+                Change::Stopped(signal) if host => self.handle(Event::HostStopped(signal)),
+                Change::Stopped(_) => {}
+            }
+        }
+        if others > 0 {
+            self.handle(Event::Reaped(others));
+        }
+    }
+
+    fn host_ended(&mut self, end: End) {
+        let mut end = end;
+        if let Some((errno, line)) = spawn::failure(first(self.plan.host), self.note) {
+            log::line(line.as_bytes());
+            self.message = line;
+            end = End::Exec {
+                errno: errno as i32,
+                code: spawn::exit_code(errno),
+            };
+        } else if self.plan.verbosity > 0 {
+            let mut line = Text::<64>::new();
+            line.push(b"host ended with code ")
+                .number(u64::from(end.code()));
+            log::line(line.as_bytes());
+        }
+        if self.has_terminal {
+            foreground::take_back(self.group);
+        }
+        // Orphans that died with it are counted before the report, not after.
+        self.handle_after_reaping(Event::HostEnded(end));
+    }
+
+    /// The end of the host may be ours: whatever else is dead by now is reaped first.
+    fn handle_after_reaping(&mut self, event: Event) {
+        let mut others = 0_u64;
+        while let Some((_, change)) = reap::next(false) {
+            others = others.wrapping_add(u64::from(matches!(change, Change::Ended(_))));
+        }
+        if others > 0 {
+            self.handle(Event::Reaped(others));
+        }
+        self.handle(event);
+    }
+
+    fn signal(&mut self, taken: Taken) {
+        let Ok(signal) = u8::try_from(taken.signal) else {
+            return;
+        };
+        // A fault of our own that the kernel reports late is no business of the host.
+        if SignalSet::FAULTS.has(signal) && taken.code > 0 {
+            return;
+        }
+        let sent = Stop {
+            signal,
+            pid: taken.pid,
+            uid: taken.uid,
+        };
+        self.handle(Event::Signal(sent));
+    }
+
+    fn target(&self) -> Option<i32> {
+        self.state.host.map(|pid| {
+            if self.plan.to_group {
+                pid.wrapping_neg()
+            } else {
+                pid
+            }
+        })
+    }
+
+    fn forward(&mut self, signal: u8) {
+        let Some(target) = self.target() else {
+            return;
+        };
+        if signal == CONT && !self.plan.policy.pid1 && self.has_terminal {
+            // The shell above has put us in the foreground: that is the host's place.
+            foreground::pass(sys::getpgrp(), self.group);
+        }
+        if let Err(errno) = sys::kill(target, i32::from(signal)) {
+            if self.warned {
+                return;
+            }
+            self.warned = true;
+            let mut line = Text::<160>::new();
+            line.push(b"cannot send ");
+            signals::describe(&mut line, signal);
+            line.push(b" to the host: ")
+                .push(errors::text(errno))
+                .push(b" (said once)");
+            log::line(line.as_bytes());
+        } else if self.plan.verbosity > 1 {
+            let mut line = Text::<64>::new();
+            line.push(b"sent ");
+            signals::describe(&mut line, signal);
+            line.push(b" to the host");
+            log::line(line.as_bytes());
+        }
+    }
+
+    fn kill_host(&mut self) {
+        let Some(host) = self.state.host else {
+            return;
+        };
+        if self.plan.verbosity > 0 {
+            log::line(b"the grace ran out: killing the host");
+        }
+        if self.plan.to_group {
+            let _ = sys::kill(host.wrapping_neg(), i32::from(KILL));
+        }
+        if let Err(errno) = sys::kill(host, i32::from(KILL)) {
+            let mut line = Text::<160>::new();
+            line.push(b"cannot kill the host: ")
+                .push(errors::text(errno));
+            log::line(line.as_bytes());
+            self.handle(Event::KillRefused);
+        }
+    }
+
+    /// Stops us as `signal` would, and goes on when we are continued.
+    fn suspend(&mut self, signal: u8) {
+        let own = sys::getpid();
+        if signal == STOP {
+            let _ = sys::kill(own, i32::from(STOP));
+            return;
+        }
+        // A terminal stops the whole job: the shell wants to see all of it stopped.
+        let whole_job = foreground::pass(self.group, sys::getpgrp());
+        // Its default action, not SIGSTOP: the kernel then leaves us awake when nobody is
+        // there to continue us, and a starter that ignores it has its way.
+        let _ = sys::set_mask(SignalSet::ALL.without(signal).bits());
+        let _ = sys::kill(if whole_job { 0 } else { own }, i32::from(signal));
+        let _ = sys::set_mask(SignalSet::ALL.bits());
+        if sys::take_signal(SignalSet::of(&[CONT]).bits(), Some(0)).is_ok() {
+            foreground::pass(sys::getpgrp(), self.group);
+            let _ = sys::kill(self.group.wrapping_neg(), i32::from(CONT));
+        } else if whole_job {
+            foreground::pass(sys::getpgrp(), self.group);
+        }
+    }
+
+    fn exit(&self, code: u8) -> ! {
+        let after = oom::kills(self.plan.cgroup_root);
+        let oom_kills = match (self.oom_before, after) {
+            (Some(before), Some(after)) => Some(after.saturating_sub(before)),
+            _ => None,
+        };
+        let report = Report {
+            exit_code: code,
+            state: &self.state,
+            message: self.message.as_bytes(),
+            oom_kills,
+            uptime_ms: sys::monotonic_nanos().saturating_sub(self.began) / NANOS,
+            host: first(self.plan.host),
+        };
+        write_report(&report, self.plan);
+        if self.has_terminal {
+            foreground::take_back(self.group);
+        }
+        sys::exit(code)
+    }
+}
+
+/// Writes the report of an end, whatever kind of.
+pub fn write_report(report: &Report<'_>, plan: &Plan<'_>) {
+    if let Err(errno) = report::write(report.line().as_bytes(), plan.termination_log) {
+        let mut line = Text::<512>::new();
+        let path = plan
+            .termination_log
+            .map_or(&b""[..], |path| path.to_bytes());
+        let path = path.get(..300).unwrap_or(path);
+        line.push(b"--termination-log: ")
+            .push(path)
+            .push(b": no report: ");
+        line.push(if errno == nix::errno::Errno::EINVAL {
+            b"not a regular file"
+        } else {
+            errors::text(errno)
+        });
+        log::line(line.as_bytes());
+    }
+}
+
+/// Holds a namespace open: reaps, and ends at SIGTERM or SIGINT.
+pub fn pause() -> ! {
+    let _ = file::change_dir(c"/");
+    descriptors::close_above_2(&crate::args::Kept::default());
+    loop {
+        let taken = sys::take_signal(SignalSet::ALL.bits(), None);
+        while reap::next(false).is_some() {}
+        if let Ok(taken) = taken
+            && matches!(taken.signal, libc::SIGTERM | libc::SIGINT)
+        {
+            sys::exit(0);
+        }
+    }
+}
+
+const _: () = assert!(matches!(State::new().phase, Phase::Starting));
