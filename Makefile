@@ -52,7 +52,7 @@ images: up ## Bake the images into the test cluster, for both architectures
 
 .PHONY: bench
 bench: prerequisites build up images ## The figures: supervisor's size and memory, a launch's calls and times
-	cargo run --quiet --release -p podcradle-tests --bin bench_launch
+	cargo run --quiet --release -p podcradle-tests --bin bench-launch
 
 .PHONY: bench-supervisor
 bench-supervisor: prerequisites build ## The supervisor beside tini, dumb-init and catatonit

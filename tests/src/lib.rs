@@ -1,5 +1,6 @@
 //! Fixtures.
 
+pub mod e2e;
 pub mod harness;
 pub mod pidns;
 pub mod testserver;

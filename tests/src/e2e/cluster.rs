@@ -1,0 +1,241 @@
+//! The cluster of the suite: the test bed, booted when it is not there yet, or
+//! the one `PODCRADLE_KUBECONFIG` names; either with `deploy/` applied, as an
+//! operator would. What needs the node itself says why it is absent elsewhere.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use self::testbed::Testbed;
+use super::kubectl::Kubectl;
+use super::{Arch, Error, NAMESPACE, Result, Running, Trying, WATCHDOG, repository};
+
+/// A cluster that is ready for sandboxes.
+pub struct Cluster {
+    /// Its administrator.
+    pub admin: Kubectl,
+    /// The audit log, or why there is none to read.
+    pub audit: Result<PathBuf, String>,
+    /// A registry the kubelet pulls from, or why there is none.
+    pub registry: Result<String, String>,
+    /// An address of this machine that pods reach.
+    pub address: IpAddr,
+    server: String,
+    authority: String,
+}
+
+static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+
+impl Cluster {
+    /// The one cluster of this process.
+    pub fn get() -> Result<&'static Self> {
+        let made = CLUSTER.get_or_init(|| Cluster::make().map_err(|error| error.to_string()));
+        made.as_ref().map_err(|text| Error::Missing(text.clone()))
+    }
+
+    /// The cluster, when somebody in this process has used it.
+    pub fn used() -> Option<&'static Self> {
+        CLUSTER.get()?.as_ref().ok()
+    }
+
+    fn make() -> Result<Self> {
+        let bed = Testbed::up().map_err(|error| Error::Missing(testbed::chain(&error)))?;
+        let admin = Kubectl::new(bed.kubectl(), bed.kubeconfig());
+        let manifests = repository().join("deploy");
+        admin.run(&["apply", "--kustomize", &manifests.to_string_lossy()])?;
+        let view = admin.run(&[
+            "config",
+            "view",
+            "--raw",
+            "--minify",
+            "--flatten",
+            "-o=json",
+        ])?;
+        let view: Value = serde_json::from_str(&view).map_err(|source| Error::Json {
+            what: "kubeconfig".to_owned(),
+            source,
+            text: String::new(),
+        })?;
+        let cluster = &view["clusters"][0]["cluster"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Ok(Cluster {
+            address: address(&admin)?,
+            audit: bed.audit_log().map(Path::to_owned).ok_or_else(|| {
+                "the audit log of the cluster in PODCRADLE_KUBECONFIG cannot be read".to_owned()
+            }),
+            registry: bed.registry().map(str::to_owned).ok_or_else(|| {
+                "the cluster in PODCRADLE_KUBECONFIG has no registry of ours to pull from"
+                    .to_owned()
+            }),
+            server: text(&cluster["server"]),
+            authority: text(&cluster["certificate-authority-data"]),
+            admin,
+        })
+    }
+
+    /// The sandbox image for this architecture.
+    pub fn image(arch: Arch) -> String {
+        let variable = format!("PODCRADLE_SANDBOX_IMAGE_{}", arch.name().to_uppercase());
+        // An index alone would give the node's own architecture.
+        let suffix = if arch.machine() == std::env::consts::ARCH {
+            String::new()
+        } else {
+            format!("-{}", arch.name())
+        };
+        std::env::var(variable)
+            .unwrap_or_else(|_| format!("localhost/podcradle/sandbox:dev{suffix}"))
+    }
+
+    /// The `podcradle` built for this architecture.
+    pub fn launcher(arch: Arch) -> Result<PathBuf> {
+        let variable = format!("PODCRADLE_{}", arch.name().to_uppercase());
+        let target = format!("{}-unknown-linux-musl", arch.machine());
+        let path = std::env::var_os(&variable).map_or_else(
+            || target_dir().join(&target).join("release/podcradle"),
+            PathBuf::from,
+        );
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(Error::Missing(format!(
+            "{} is missing; build it with `cargo build --release -p podcradle-launcher --target {target}` or name it in {variable}",
+            path.display()
+        )))
+    }
+
+    /// Where the API server listens.
+    pub fn api(&self) -> Result<SocketAddr> {
+        let address = self.server.trim_start_matches("https://");
+        address.parse().map_err(|_| {
+            Error::Missing(format!(
+                "API server {}: not https://ADDRESS:PORT",
+                self.server
+            ))
+        })
+    }
+
+    /// A kubeconfig with a bearer token, for an API server that may be reached
+    /// at another address than its own (`at`).
+    pub fn kubeconfig(&self, file: &Path, token: &str, at: Option<SocketAddr>) -> Result<()> {
+        let server = at.map_or_else(|| self.server.clone(), |at| format!("https://{at}"));
+        let mut text = String::from("apiVersion: v1\nkind: Config\ncurrent-context: launcher\n");
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "clusters: [{{name: c, cluster: {{server: {server:?}, certificate-authority-data: {:?}}}}}]\n\
+             users: [{{name: launcher, user: {{token: {token:?}}}}}]\n\
+             contexts: [{{name: launcher, context: {{cluster: c, user: launcher, namespace: {NAMESPACE}}}}}]\n",
+            self.authority
+        );
+        std::fs::write(file, text).trying(format!("write {}", file.display()))
+    }
+
+    /// A token for the launcher's `ServiceAccount`, and the id the audit log
+    /// knows it by.
+    pub fn launcher_token(&self) -> Result<(String, String)> {
+        let token = self.admin.run(&[
+            "create",
+            "token",
+            "podcradle-launcher",
+            "--namespace=podcradle-system",
+            "--duration=1h",
+        ])?;
+        let token = token.trim().to_owned();
+        let id = token_id(&token).ok_or_else(|| {
+            Error::Missing("the token of the launcher's ServiceAccount has no id".to_owned())
+        })?;
+        Ok((token, id))
+    }
+}
+
+/// Where cargo puts what it builds.
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
+/// `jti` of a JSON web token.
+fn token_id(token: &str) -> Option<String> {
+    use base64::Engine as _;
+    let claims = token.split('.').nth(1)?;
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD
+        .decode(claims)
+        .ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    claims["jti"].as_str().map(str::to_owned)
+}
+
+/// The node's own address when the node is this machine: pods reach it without
+/// any service or DNS.
+fn address(admin: &Kubectl) -> Result<IpAddr> {
+    let nodes = admin.get(&["nodes"])?;
+    let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
+    let addresses = nodes
+        .iter()
+        .filter_map(|node| node["status"]["addresses"].as_array())
+        .flatten()
+        .filter(|address| address["type"] == "InternalIP")
+        .filter_map(|address| address["address"].as_str()?.parse::<IpAddr>().ok());
+    let mine = |address: &IpAddr| TcpListener::bind((*address, 0)).is_ok();
+    addresses.into_iter().find(mine).ok_or_else(|| {
+        Error::Missing(
+            "no node of the cluster is this machine, so pods would not reach the test's server"
+                .to_owned(),
+        )
+    })
+}
+
+/// Proves that a program of this architecture runs here.
+pub fn runs_here(arch: Arch) -> Result<()> {
+    let launcher = Cluster::launcher(arch)?;
+    Running::start(std::process::Command::new(launcher).arg("--version"))?
+        .wait(WATCHDOG)?
+        .with_code(0)
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_token_is_its_jti() {
+        // {"jti":"id-1"}
+        assert_eq!(token_id("x.eyJqdGkiOiJpZC0xIn0.y").as_deref(), Some("id-1"));
+        for bad in ["", "x", "x.!.y", "x.e30.y"] {
+            assert_eq!(token_id(bad), None, "{bad:?} has an id");
+        }
+    }
+}
+
+// TODO-SHIM
+mod testbed {
+    use std::path::{Path, PathBuf};
+    pub struct Testbed(PathBuf);
+    pub fn chain(e: &std::io::Error) -> String {
+        e.to_string()
+    }
+    impl Testbed {
+        pub fn up() -> std::io::Result<Self> {
+            Ok(Self(
+                std::env::var_os("PODCRADLE_KUBECONFIG")
+                    .map(PathBuf::from)
+                    .ok_or(std::io::ErrorKind::NotFound)?,
+            ))
+        }
+        pub fn kubectl(&self) -> &Path {
+            Path::new("kubectl")
+        }
+        pub fn kubeconfig(&self) -> &Path {
+            &self.0
+        }
+        pub fn audit_log(&self) -> Option<&Path> {
+            None
+        }
+        pub fn registry(&self) -> Option<&str> {
+            None
+        }
+    }
+}

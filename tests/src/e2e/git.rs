@@ -1,0 +1,146 @@
+//! A git repository to clone, served over git's plain ("dumb") HTTP protocol:
+//! files, nothing else.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::{Result, Running, Trying, WATCHDOG};
+
+/// A served repository; dropping it ends that.
+pub struct Repository {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _folder: TempDir,
+}
+
+impl Repository {
+    /// A repository `hello.git` with a branch `main` and one `other`, each with a
+    /// file `README.md` that names its branch.
+    pub fn serve(on: IpAddr) -> Result<Self> {
+        let folder = tempfile::tempdir().trying("make a temporary folder")?;
+        make(folder.path())?;
+        let failed = format!("listen on {on}");
+        let listener = TcpListener::bind((on, 0)).trying(&failed)?;
+        listener.set_nonblocking(true).trying(&failed)?;
+        let address = listener.local_addr().trying(&failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .trying("start a server")?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = axum::Router::new()
+            .fallback(file)
+            .with_state(folder.path().to_owned());
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+                    return;
+                };
+                tokio::select! {
+                    _ = axum::serve(listener, router).into_future() => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Repository {
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+            _folder: folder,
+        })
+    }
+
+    /// What to clone.
+    pub fn url(&self) -> String {
+        format!("http://{}/hello.git", self.address)
+    }
+
+    /// The URL of a repository that is not there.
+    pub fn missing_url(&self) -> String {
+        format!("http://{}/missing.git", self.address)
+    }
+}
+
+impl Drop for Repository {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One file below the root; a path that would leave it is not found.
+async fn file(State(root): State<PathBuf>, uri: Uri) -> Result<Vec<u8>, StatusCode> {
+    let path = uri.path().trim_start_matches('/');
+    if path.split('/').any(|part| part == ".." || part.is_empty()) {
+        return Err(StatusCode::NOT_FOUND);
+    }
+    std::fs::read(root.join(path)).map_err(|_| StatusCode::NOT_FOUND)
+}
+
+fn make(folder: &Path) -> Result<()> {
+    let work = folder.join("work");
+    std::fs::create_dir(&work).trying("make a temporary folder")?;
+    git(&work, &["init", "--quiet", "--initial-branch=main"])?;
+    for branch in ["other", "main"] {
+        git(&work, &["checkout", "--quiet", "-B", branch])?;
+        let text = format!("hello from {branch}\n");
+        std::fs::write(work.join("README.md"), text).trying("write a file")?;
+        git(&work, &["add", "README.md"])?;
+        git(&work, &["commit", "--quiet", "--message=Say hello"])?;
+    }
+    git(folder, &["clone", "--quiet", "--bare", "work", "hello.git"])?;
+    git(&folder.join("hello.git"), &["update-server-info"])
+}
+
+/// Without the user's own configuration, which may sign or run hooks.
+fn git(folder: &Path, args: &[&str]) -> Result<()> {
+    let mut command = Command::new("git");
+    command
+        .current_dir(folder)
+        .args(args)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null");
+    for role in ["AUTHOR", "COMMITTER"] {
+        command
+            .env(format!("GIT_{role}_NAME"), "Podcradle")
+            .env(format!("GIT_{role}_EMAIL"), "podcradle@example.invalid");
+    }
+    Running::start(&mut command)?
+        .wait(WATCHDOG)?
+        .with_code(0)
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_can_be_cloned_by_branch_and_what_is_missing_cannot() {
+        let repository = Repository::serve(IpAddr::from([127, 0, 0, 1])).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        let url = repository.url();
+        git(
+            to.path(),
+            &["clone", "--quiet", "--branch=other", "--", &url, "x"],
+        )
+        .unwrap();
+        let text = std::fs::read_to_string(to.path().join("x/README.md")).unwrap();
+        assert_eq!(text, "hello from other\n");
+        let url = repository.missing_url();
+        let problem = git(to.path(), &["clone", "--quiet", "--", &url, "y"]).unwrap_err();
+        assert!(problem.to_string().contains("not found"), "{problem}");
+    }
+}

@@ -1,0 +1,170 @@
+//! A network between a program and the API server that can be cut: TCP is
+//! passed on as it is, until [`Proxy::freeze`] and from then on not a byte.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Error, Result, Trying};
+
+/// A running proxy; dropping it closes everything.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    frozen: bool,
+    ended: bool,
+    /// Chunks that clients sent since the freeze, and that went nowhere.
+    held: usize,
+    open: Vec<TcpStream>,
+}
+
+impl Shared {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        self.changed.notify_all();
+        result
+    }
+}
+
+impl Proxy {
+    /// Listens on the loopback and passes on to `to`.
+    pub fn to(to: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).trying("listen on the loopback")?;
+        let address = listener.local_addr().trying("listen on the loopback")?;
+        let shared = Arc::new(Shared::default());
+        let inner = Arc::clone(&shared);
+        let acceptor = std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if inner.with(|state| state.ended) {
+                    return;
+                }
+                // A client that cannot be served sees its connection closed.
+                let _ = serve(&inner, client, to);
+            }
+        });
+        Ok(Proxy {
+            address,
+            shared,
+            acceptor: Some(acceptor),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on nothing gets through, and nobody is told.
+    pub fn freeze(&self) {
+        self.shared.with(|state| state.frozen = true);
+    }
+
+    /// Waits until something was sent that did not get through.
+    pub fn wait_for_held(&self, watchdog: Duration) -> Result<()> {
+        let state = self.shared.state.lock();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let waited = &self.shared.changed;
+        let (_state, timeout) = waited
+            .wait_timeout_while(state, watchdog, |state| state.held == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(Error::Watchdog {
+                what: "something sent into the frozen network".to_owned(),
+                watchdog,
+                so_far: "nothing".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let open = self.shared.with(|state| {
+            state.ended = true;
+            std::mem::take(&mut state.open)
+        });
+        for stream in open {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the acceptor, which then sees that it is over.
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn serve(shared: &Arc<Shared>, client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
+    let server = TcpStream::connect(to)?;
+    let streams = [client.try_clone()?, server.try_clone()?];
+    shared.with(|state| state.open.extend(streams));
+    let (from_client, to_client) = (client.try_clone()?, client);
+    let (from_server, to_server) = (server.try_clone()?, server);
+    for (from, to, counts) in [
+        (from_client, to_server, true),
+        (from_server, to_client, false),
+    ] {
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || pass_on(&shared, from, to, counts));
+    }
+    Ok(())
+}
+
+fn pass_on(shared: &Shared, mut from: TcpStream, mut to: TcpStream, counts: bool) {
+    let mut chunk = [0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        let frozen = shared.with(|state| {
+            state.held += usize::from(state.frozen && counts);
+            state.frozen
+        });
+        if !frozen && to.write_all(&chunk[..length]).is_err() {
+            break;
+        }
+    }
+    // An end is passed on too, but not through a network that was cut.
+    if !shared.with(|state| state.frozen) {
+        let _ = to.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn passes_on_until_it_is_frozen() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::to(server.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        client.write_all(b"one").unwrap();
+        let (mut peer, _) = server.accept().unwrap();
+        let mut heard = [0; 3];
+        peer.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"one");
+        proxy.freeze();
+        client.write_all(b"two").unwrap();
+        proxy.wait_for_held(SOON).unwrap();
+        drop(proxy);
+        let mut rest = Vec::new();
+        // The proxy is gone: an end or a reset, but not what was held back.
+        let _ = peer.read_to_end(&mut rest);
+        assert_eq!(rest, b"");
+    }
+}

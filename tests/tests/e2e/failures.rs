@@ -1,0 +1,185 @@
+//! Launches that fail: at once, with the cause in the words of whoever knows
+//! it, and with nothing left.
+
+use podcradle_tests::e2e::git::Repository;
+use podcradle_tests::e2e::{Actor, Arch, Ended, actor};
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use serde_json::Value;
+
+use crate::Test;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("an_image_that_is_not_there", no_image),
+    ("a_repository_that_is_not_there", no_repository),
+    ("a_branch_that_is_not_there", no_branch),
+    ("a_host_that_is_not_there", no_host),
+    ("a_host_that_ends_before_it_is_ready", host_ends),
+    ("keep_on_failure_keeps_the_pod_and_not_its_token", keep),
+    (
+        "a_failure_says_for_people_what_it_says_for_programs",
+        for_people,
+    ),
+];
+
+/// The error of a launch that failed by verdict, and had cleaned up.
+fn verdict(actor: &Actor, name: &str, ended: Ended) -> Result<Value, Stop> {
+    let error = ended.with_code(6)?.json()?["error"].clone();
+    ensure!(error["cleanedUp"] == true, "not cleaned up: {error}");
+    gone(actor, name)?;
+    Ok(error)
+}
+
+/// The Pod is gone when the launcher says so; its Secret follows by the
+/// cluster's collector.
+pub fn gone(actor: &Actor, name: &str) -> Outcome {
+    let admin = &actor.cluster.admin;
+    for kind in ["service", "pod"] {
+        let object = admin.find(kind, name)?;
+        ensure!(object.is_none(), "the {kind} is still there");
+    }
+    admin.wait_gone("secret", &format!("{name}-g1-token"))?;
+    let left = admin.left_of(name)?;
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+fn says(error: &Value, texts: &[&str]) -> Outcome {
+    let whole = error.to_string();
+    for text in texts {
+        ensure!(whole.contains(text), "no {text:?} in {error:#}");
+    }
+    Ok(())
+}
+
+fn no_image(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let registry = actor.cluster.registry.as_ref().map_err(skip)?;
+    let name = actor.reserve("no-image")?;
+    let image = format!("{registry}/podcradle/nowhere:none");
+    let ended = actor::Launch::of(&actor, &image)
+        .option(&["--sandbox", &name])
+        .try_run()?;
+    let error = verdict(&actor, &name, ended)?;
+    ensure!(error["reason"] == "ImagePull", "reason: {error:#}");
+    says(&error, &[&image, "not found"])
+}
+
+fn no_repository(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let repository = Repository::serve(actor.cluster.address)?;
+    let name = actor.reserve("no-repo")?;
+    let url = repository.missing_url();
+    let ended = actor.launch(&name).option(&["--repo", &url]).try_run()?;
+    let error = verdict(&actor, &name, ended)?;
+    ensure!(error["reason"] == "InitFailed", "reason: {error:#}");
+    says(&error, &["fatal: repository", &url, "not found"])
+}
+
+fn no_branch(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let repository = Repository::serve(actor.cluster.address)?;
+    let name = actor.reserve("no-branch")?;
+    let ended = actor
+        .launch(&name)
+        .option(&["--repo", &repository.url(), "--branch", "nowhere"])
+        .try_run()?;
+    let error = verdict(&actor, &name, ended)?;
+    ensure!(error["reason"] == "InitFailed", "reason: {error:#}");
+    says(&error, &["Remote branch nowhere not found"])
+}
+
+fn no_host(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("no-host")?;
+    let launch = actor.launch(&name).host(&["no-such-host", "--flag"]);
+    let error = ended_early(&actor, &name, &launch)?;
+    ensure!(error["report"]["exitCode"] == 127, "report: {error:#}");
+    ensure!(
+        error["report"]["end"]["kind"] == "exec",
+        "report: {error:#}"
+    );
+    says(&error, &["127", "no-such-host"])
+}
+
+fn host_ends(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("host-ends")?;
+    let script = "echo the last words of the host >&2; exit 9";
+    let launch = actor.launch(&name).host(&["sh", "-c", script]);
+    let error = ended_early(&actor, &name, &launch)?;
+    ensure!(error["report"]["exitCode"] == 9, "report: {error:#}");
+    says(&error, &["the last words of the host"])
+}
+
+/// A host that ends within milliseconds. When the kubelet reported it as running
+/// in between, the launch was right to succeed, and is tried again.
+fn ended_early(actor: &Actor, name: &str, launch: &actor::Launch) -> Result<Value, Stop> {
+    const TRIES: usize = 10;
+    for _ in 0..TRIES {
+        let ended = launch.try_run()?;
+        if ended.code != 0 {
+            let error = verdict(actor, name, ended)?;
+            ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
+            return Ok(error);
+        }
+        actor.run(&["delete", name])?;
+        gone(actor, name)?;
+    }
+    Err(Stop::from(format!(
+        "{TRIES} launches of a host that ends at once were all seen running"
+    )))
+}
+
+fn keep(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let repository = Repository::serve(actor.cluster.address)?;
+    let name = actor.reserve("keep")?;
+    let ended = actor
+        .launch(&name)
+        .option(&["--repo", &repository.missing_url(), "--keep-on-failure"])
+        .try_run()?;
+    let error = ended.with_code(6)?.json()?["error"].clone();
+    ensure!(
+        error["cleanedUp"] == false,
+        "kept, yet cleaned up: {error:#}"
+    );
+    let admin = &actor.cluster.admin;
+    admin.one("pod", &name)?;
+    admin.wait_gone("secret", &format!("{name}-g1-token"))?;
+    let service = admin.one("service", &name)?;
+    let metadata = &service["metadata"];
+    let expires = metadata["annotations"]["podcradle.dev/expires"].as_str();
+    let expires: jiff::Timestamp = expires.unwrap_or_default().parse()?;
+    let created = metadata["creationTimestamp"].as_str();
+    let created: jiff::Timestamp = created.unwrap_or_default().parse()?;
+    let kept = expires.duration_since(created).as_secs();
+    // An hour from the failure, which came some time after the creation.
+    ensure!((3600..3600 + 300).contains(&kept), "kept for {kept} s");
+    let logs = actor.run(&["logs", "-c", "workspace-prep", &name])?;
+    ensure!(logs.stdout.contains("fatal:"), "logs: {}", logs.stdout);
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
+
+fn for_people(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let repository = Repository::serve(actor.cluster.address)?;
+    let name = actor.reserve("people")?;
+    let url = repository.missing_url();
+    let ended = actor
+        .launch(&name)
+        .option(&["--repo", &url, "-o", "table"])
+        .try_run()?
+        .with_code(6)?;
+    ensure!(
+        ended.stdout.is_empty(),
+        "a failure is no result: {}",
+        ended.stdout
+    );
+    for text in [name.as_str(), "workspace-prep", "fatal: repository", &url] {
+        let stderr = &ended.stderr;
+        ensure!(stderr.contains(text), "no {text:?} in {stderr}");
+    }
+    gone(&actor, &name)
+}

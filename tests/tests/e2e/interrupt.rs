@@ -1,0 +1,93 @@
+//! Interrupted launches clean up; a second interrupt does not wait for that.
+
+use std::net::SocketAddr;
+
+use podcradle_tests::e2e::proxy::Proxy;
+use podcradle_tests::e2e::{Actor, Arch, Error, Running, WATCHDOG};
+use podcradle_tests::ensure;
+use podcradle_tests::harness::Outcome;
+use rustix::process::Signal;
+
+use crate::Test;
+use crate::failures::gone;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("ctrl_c_during_a_launch_leaves_nothing", |arch| {
+        once(arch, Signal::INT, 130)
+    }),
+    ("sigterm_during_a_launch_leaves_nothing", |arch| {
+        once(arch, Signal::TERM, 143)
+    }),
+    ("a_second_ctrl_c_quits_at_once", twice),
+    (
+        "killed_it_leaves_a_gated_or_owned_tree_that_one_delete_takes",
+        killed,
+    ),
+];
+
+/// A launch that waits for a node which never comes, all its objects made.
+fn waiting(actor: &Actor, name: &str) -> Result<Running, Error> {
+    let running = actor
+        .launch(name)
+        .option(&["--node-selector", "podcradle.dev/nowhere=yes"])
+        .start()?;
+    let admin = &actor.cluster.admin;
+    admin.wait_for("pod", name, "--for=create")?;
+    // Said by the scheduler only once the gate is gone.
+    let reason =
+        r#"--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable"#;
+    admin.wait_for("pod", name, reason)?;
+    Ok(running)
+}
+
+fn once(arch: Arch, signal: Signal, code: i32) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("interrupt")?;
+    let running = waiting(&actor, &name)?;
+    running.signal(signal)?;
+    let ended = running.wait(WATCHDOG)?;
+    ensure!(
+        ended.code == code,
+        "ended with {}: {}{}",
+        ended.code,
+        ended.stdout,
+        ended.stderr
+    );
+    gone(&actor, &name)
+}
+
+fn twice(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let proxy = Proxy::to(actor.cluster.api()?)?;
+    actor.go_through(SocketAddr::from(([127, 0, 0, 1], proxy.address().port())))?;
+    let name = actor.reserve("twice")?;
+    let running = waiting(&actor, &name)?;
+    proxy.freeze();
+    running.signal(Signal::INT)?;
+    // The clean-up has begun, and cannot get anywhere.
+    proxy.wait_for_held(WATCHDOG)?;
+    running.signal(Signal::INT)?;
+    let ended = running.wait(WATCHDOG)?;
+    ensure!(
+        ended.code == 130,
+        "ended with {}: {}{}",
+        ended.code,
+        ended.stdout,
+        ended.stderr
+    );
+    // Nothing was deleted, so that was no finished clean-up.
+    actor.cluster.admin.one("pod", &name)?;
+    Ok(())
+}
+
+fn killed(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("killed")?;
+    let running = waiting(&actor, &name)?;
+    running.signal(Signal::KILL)?;
+    running.wait(WATCHDOG)?;
+    let left = actor.cluster.admin.left_of(&name)?;
+    ensure!(left.len() == 3, "not the whole tree: {left:?}");
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}

@@ -1,0 +1,82 @@
+//! End to end: `podcradle` as a user has it, on a real kubelet, with the rights
+//! of `deploy/`. Every test runs once for each architecture, which means the
+//! launcher and the image built for it; the foreign one runs under QEMU.
+//!
+//! `cargo test -p podcradle-tests --test e2e [FILTER]`, as root, after
+//! `make build images`. With `PODCRADLE_KUBECONFIG` the same tests run against a
+//! cluster that is already there.
+
+mod calls;
+mod collector;
+mod failures;
+mod input;
+mod interrupt;
+mod life;
+mod names;
+mod policy;
+mod readme;
+mod secrecy;
+mod stop;
+
+use std::process::ExitCode;
+
+use podcradle_tests::e2e::{Arch, Cluster};
+use podcradle_tests::harness::{Outcome, Suite};
+
+/// A test for one architecture.
+type Test = fn(Arch) -> Outcome;
+
+fn main() -> ExitCode {
+    let areas: [(&str, &[(&str, Test)]); 10] = [
+        ("life", life::TESTS),
+        ("stop", stop::TESTS),
+        ("failures", failures::TESTS),
+        ("interrupt", interrupt::TESTS),
+        ("names", names::TESTS),
+        ("input", input::TESTS),
+        ("policy", policy::TESTS),
+        ("secrecy", secrecy::TESTS),
+        ("collector", collector::TESTS),
+        ("calls", calls::TESTS),
+    ];
+    // They wait for the kubelet more than they compute.
+    let mut suite = Suite::new().threads(4);
+    for arch in [Arch::Amd64, Arch::Arm64] {
+        for (area, tests) in areas {
+            for &(name, test) in tests {
+                suite.test(format!("{}::{area}::{name}", arch.name()), move || {
+                    test(arch)
+                });
+            }
+        }
+    }
+    readme::add(&mut suite);
+    let code = suite.run();
+    match nothing_left() {
+        Ok(()) => code,
+        Err(left) => {
+            eprintln!("left behind in the cluster by the whole suite: {left}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whatever single tests saw, at the end the namespace is empty.
+fn nothing_left() -> Result<(), String> {
+    let Some(cluster) = Cluster::used() else {
+        return Ok(());
+    };
+    let all = ["services", "pods", "secrets"];
+    for kind in all {
+        let wait = ["wait", "--for=delete", "--all", "--timeout=120s", kind];
+        let waited = cluster
+            .admin
+            .try_run(&wait)
+            .map_err(|error| error.to_string())?;
+        // With nothing to wait for kubectl says "no matching resources".
+        if waited.code != 0 && !waited.stderr.contains("no matching resources") {
+            return Err(format!("{kind}: {}", waited.stderr));
+        }
+    }
+    Ok(())
+}
