@@ -19,7 +19,12 @@ help: ## Say what there is to make
 
 .PHONY: demo
 demo: prerequisites up images ## Launch a sandbox on a real Kubernetes and take it down (KEEP=1 keeps the cluster)
-	cargo run --quiet -p podcradle-tests --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
+	cargo run --quiet -p podcradle-tests --bin demo
+ifeq ($(KEEP)$(PODCRADLE_KUBECONFIG),)
+	$(TESTBED) down
+else
+	@echo "The cluster is kept; make down takes it away."
+endif
 
 .PHONY: test
 test: prerequisites check build up images ## Every check and every test
@@ -40,7 +45,11 @@ build: ## The supervisor and the launcher, static, for both architectures
 
 .PHONY: up
 up: ## Boot the test cluster (testbed status says where everything is)
+ifdef PODCRADLE_KUBECONFIG
+	@echo "up: nothing is booted: PODCRADLE_KUBECONFIG names a cluster"
+else
 	$(TESTBED) up
+endif
 
 .PHONY: down
 down: ## Stop the test cluster and leave nothing behind
@@ -48,7 +57,11 @@ down: ## Stop the test cluster and leave nothing behind
 
 .PHONY: images
 images: up ## Bake the images into the test cluster, for both architectures
+ifdef PODCRADLE_KUBECONFIG
+	@echo "images: not built: PODCRADLE_SANDBOX_IMAGE_AMD64 and _ARM64 name what the cluster can pull"
+else
 	.ci/images
+endif
 
 .PHONY: bench
 bench: prerequisites build up images ## The figures: supervisor's size and memory, a launch's calls and times

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use podcradle_tests::e2e::audit::{self, Request};
-use podcradle_tests::e2e::{Actor, Arch, Error, NAMESPACE, Running, WATCHDOG};
+use podcradle_tests::e2e::{Actor, Error, NAMESPACE, Running, WATCHDOG, native};
 use serde_json::{Value, json};
 
 use crate::median;
@@ -30,7 +30,7 @@ struct Launched {
 
 /// Adds the rows of a launch.
 pub fn measure(table: &mut Table) -> Result<(), Error> {
-    let actor = Actor::new(Arch::Amd64)?;
+    let actor = Actor::new(native())?;
     let admin = &actor.cluster.admin;
     let mut watch = admin.command(&["get", "pods", "--watch", "--output", SEEN]);
     let observer = Running::start(&mut watch)?;

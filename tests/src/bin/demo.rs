@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use podcradle_tests::e2e::git::Repository;
 use podcradle_tests::e2e::process::shown;
-use podcradle_tests::e2e::{Actor, Arch, Ended, Error, Result, Running, WATCHDOG};
+use podcradle_tests::e2e::{Actor, Ended, Error, Result, Running, WATCHDOG, native};
 use podcradle_tests::testserver::{Event, Options, TestServer, digest};
 
 const ORPHANS: &str = "500";
@@ -31,10 +31,9 @@ fn main() -> ExitCode {
 }
 
 fn demo() -> Result<()> {
-    let arch = native();
     say("The cluster has what an administrator applies once: kubectl apply -k deploy.");
     say("From here on we are its account podcradle-launcher, with just the rights of that folder.");
-    let actor = Actor::new(arch)?;
+    let actor = Actor::new(native())?;
     let repository = Repository::serve(actor.cluster.address)?;
     let server = serve(&actor)?;
 
@@ -133,14 +132,6 @@ fn serve(actor: &Actor) -> Result<TestServer> {
     };
     let listen = SocketAddr::new(actor.cluster.address, 0);
     Ok(TestServer::start(listen, options)?)
-}
-
-fn native() -> Arch {
-    if std::env::consts::ARCH == Arch::Arm64.machine() {
-        Arch::Arm64
-    } else {
-        Arch::Amd64
-    }
 }
 
 fn say(text: &str) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use self::testbed::Testbed;
 use super::kubectl::Kubectl;
-use super::{Arch, Error, NAMESPACE, Result, Running, Trying, WATCHDOG, repository};
+use super::{Arch, Error, NAMESPACE, Result, Trying, repository};
 
 /// A cluster that is ready for sandboxes.
 pub struct Cluster {
@@ -44,8 +44,7 @@ impl Cluster {
     fn make() -> Result<Self> {
         let bed = Testbed::up().map_err(|error| Error::Missing(testbed::chain(&error)))?;
         let admin = Kubectl::new(bed.kubectl(), bed.kubeconfig());
-        let manifests = repository().join("deploy");
-        admin.run(&["apply", "--kustomize", &manifests.to_string_lossy()])?;
+        admin.apply(&repository().join("deploy"))?;
         let view = admin.run(&[
             "config",
             "view",
@@ -80,7 +79,7 @@ impl Cluster {
     pub fn image(arch: Arch) -> String {
         let variable = format!("PODCRADLE_SANDBOX_IMAGE_{}", arch.name().to_uppercase());
         // An index alone would give the node's own architecture.
-        let suffix = if arch.machine() == std::env::consts::ARCH {
+        let suffix = if arch == super::native() {
             String::new()
         } else {
             format!("-{}", arch.name())
@@ -185,15 +184,6 @@ fn address(admin: &Kubectl) -> Result<IpAddr> {
                 .to_owned(),
         )
     })
-}
-
-/// Proves that a program of this architecture runs here.
-pub fn runs_here(arch: Arch) -> Result<()> {
-    let launcher = Cluster::launcher(arch)?;
-    Running::start(std::process::Command::new(launcher).arg("--version"))?
-        .wait(WATCHDOG)?
-        .with_code(0)
-        .map(drop)
 }
 
 #[cfg(test)]

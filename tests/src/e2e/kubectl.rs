@@ -49,6 +49,17 @@ impl Kubectl {
         command
     }
 
+    /// Applies a folder of manifests, each in the namespace it names.
+    pub fn apply(&self, folder: &Path) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command.args(["apply", "--kustomize"]).arg(folder);
+        Running::start(&mut command)?
+            .wait(WATCHDOG)?
+            .with_code(0)
+            .map(drop)
+    }
+
     /// Runs it, whatever comes of it.
     pub fn try_run(&self, args: &[&str]) -> Result<Ended> {
         Running::start(&mut self.command(args))?.wait(WATCHDOG)

@@ -109,6 +109,15 @@ impl<T, E: Into<std::io::Error>> Trying<T> for std::result::Result<T, E> {
     }
 }
 
+/// The architecture of this machine.
+pub fn native() -> Arch {
+    if std::env::consts::ARCH == Arch::Arm64.machine() {
+        Arch::Arm64
+    } else {
+        Arch::Amd64
+    }
+}
+
 /// The repository's root.
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

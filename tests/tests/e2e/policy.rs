@@ -31,7 +31,7 @@ fn may(actor: &Actor, of: &[&str], namespace: &str) -> Result<BTreeSet<String>, 
     } else {
         actor.cluster.admin.clone()
     };
-    let args = [of, &["create", "--output=json"]].concat();
+    let args = [of, &["create", "--validate=false", "--output=json"]].concat();
     let review = kubectl.try_send(&args, &review)?.with_code(0)?.json()?;
     let list = |value: &Value| -> Vec<String> {
         let items = value.as_array().into_iter().flatten();

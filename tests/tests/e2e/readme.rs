@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use podcradle_tests::e2e::{Actor, Arch, Error, Running, WATCHDOG, repository};
+use podcradle_tests::e2e::{Actor, Error, Running, WATCHDOG, native, repository};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, Suite};
 
@@ -52,7 +52,7 @@ fn blocks(text: &str) -> Vec<Block> {
 }
 
 fn every_command() -> Outcome {
-    let actor = Actor::new(Arch::Amd64)?;
+    let actor = Actor::new(native())?;
     let blocks = blocks(&readme()?);
     ensure!(blocks.len() >= 3, "only {} blocks were found", blocks.len());
     for block in blocks {
@@ -133,7 +133,7 @@ fn which(program: &std::path::Path) -> Result<std::path::PathBuf, Error> {
 
 /// The README's table against the program's own help.
 fn exit_codes() -> Outcome {
-    let actor = Actor::new(Arch::Amd64)?;
+    let actor = Actor::new(native())?;
     let help = actor.run(&["--help"])?.stdout;
     let text = readme()?;
     let rows = text.lines().filter_map(|line| {
