@@ -34,12 +34,17 @@ variable "BASE" {
 }
 
 variable "EXPORT" {
-  description = "oci: an OCI archive a target in out/images; registry: push; image: into the builder's own image store, unpacked"
+  description = "oci: an OCI archive a target in ARCHIVES; registry: push; image: into the builder's own image store, unpacked"
   default     = "oci"
   validation {
     condition     = contains(["oci", "registry", "image"], EXPORT)
     error_message = "EXPORT must be oci, registry or image."
   }
+}
+
+variable "ARCHIVES" {
+  description = "Where EXPORT=oci puts its archives"
+  default     = "out/images"
 }
 
 variable "SOURCE_DATE_EPOCH" {
@@ -106,7 +111,7 @@ function "archive" {
 function "output" {
   params = [name]
   result = {
-    oci      = ["type=oci,dest=out/images/${archive(name)}.tar,rewrite-timestamp=true"]
+    oci      = ["type=oci,dest=${ARCHIVES}/${archive(name)}.tar,rewrite-timestamp=true"]
     registry = ["type=registry,rewrite-timestamp=true"]
     image    = ["type=image,unpack=true"]
   }[EXPORT]

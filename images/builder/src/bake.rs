@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::arch::Arch;
 use crate::commit::Commit;
 use crate::process::{ProcessError, run};
+use crate::{rootfs, stage};
 
 /// Exports dpkg's list of the sandbox image to `out/packages/linux_<arch>`.
 pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
@@ -20,6 +21,8 @@ pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
         base,
         export: Export::Oci,
         arch: None,
+        archives: PathBuf::from("out/images"),
+        no_cache: false,
     };
     check_staged(root, &options)?;
     Ok(run(&mut call(root, &options, &Commit::of(root)?))?)
@@ -44,6 +47,14 @@ pub struct Options {
     /// which a kubelet of another architecture runs under binfmt once loaded
     #[arg(long, value_name = "ARCH", value_enum)]
     arch: Option<Arch>,
+
+    /// Where `--export oci` puts its archives
+    #[arg(long, value_name = "FOLDER", default_value = "out/images")]
+    archives: PathBuf,
+
+    /// Take nothing from the builder's cache
+    #[arg(long)]
+    no_cache: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,9 +94,9 @@ pub enum BakeError {
 /// Bakes.
 pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
     check_staged(root, options)?;
-    let images = root.join("out/images");
-    fs::create_dir_all(&images).map_err(|source| BakeError::Folder {
-        path: images.clone(),
+    let archives = root.join(&options.archives);
+    fs::create_dir_all(&archives).map_err(|source| BakeError::Folder {
+        path: archives.clone(),
         source,
     })?;
     let commit = Commit::of(root)?;
@@ -93,13 +104,14 @@ pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
 }
 
 fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
+    let archives = root.join(&options.archives);
     let mut bake = buildx();
     bake.current_dir(root)
         .args(["bake", "--file", "images/docker-bake.hcl"])
         // An attestation holds the time of the build, and an index that holds
         // one has another digest each time.
         .arg("--provenance=false")
-        .args(&options.targets)
+        .args(options.no_cache.then_some("--no-cache"))
         .env(
             "EXPORT",
             match options.export {
@@ -108,7 +120,13 @@ fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
                 Export::Registry => "registry",
             },
         )
+        .env("ARCHIVES", &archives)
         .env("SOURCE_DATE_EPOCH", commit.epoch.to_string());
+    if !archives.starts_with(root) {
+        // Outside the tree, buildx wants to be told that this is meant.
+        bake.arg(format!("--allow=fs.write={}", archives.display()));
+    }
+    bake.args(&options.targets);
     if options.base == Base::Rootfs {
         bake.env("BASE", "target:rootfs");
     }
@@ -145,24 +163,24 @@ fn buildx() -> Command {
 
 /// A context that is missing is a riddle in buildx's words.
 fn check_staged(root: &Path, options: &Options) -> Result<(), BakeError> {
-    let wanted =
-        |name: &&str| options.targets.is_empty() || options.targets.iter().any(|t| t == name);
-    let staged = |path: PathBuf, hint| {
-        if path.exists() {
-            return Ok(());
-        }
-        Err(BakeError::NotStaged { path, hint })
+    let wanted = |image: &str| match options.targets.as_slice() {
+        [] => true,
+        targets => targets.iter().any(|target| target == image),
     };
-    for image in crate::stage::IMAGES
-        .into_iter()
-        .filter(|image| wanted(image))
-    {
-        let hint = "run `cargo run -p podcradle-images -- stage` first";
-        staged(root.join("out/stage").join(image), hint)?;
+    let mut needed = Vec::new();
+    for program in &stage::PROGRAMS {
+        for image in program.images.iter().filter(|image| wanted(image)) {
+            let hint = "run `cargo run -p podcradle-images -- stage` first";
+            needed
+                .extend(Arch::ALL.map(|arch| (stage::place_of(root, image, arch, program), hint)));
+        }
     }
-    if options.base == Base::Rootfs && wanted(&"sandbox") {
+    if options.base == Base::Rootfs && (wanted("sandbox") || wanted("sandbox-packages")) {
         let hint = "run `cargo run -p podcradle-images -- rootfs` first";
-        staged(root.join("out/rootfs"), hint)?;
+        needed.extend(Arch::ALL.map(|arch| (rootfs::place_of(root, arch), hint)));
     }
-    Ok(())
+    match needed.into_iter().find(|(path, _)| !path.exists()) {
+        Some((path, hint)) => Err(BakeError::NotStaged { path, hint }),
+        None => Ok(()),
+    }
 }

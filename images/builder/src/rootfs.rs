@@ -114,10 +114,14 @@ pub fn make(root: &Path, options: &Options) -> Result<(), RootfsError> {
                 start.elapsed()
             );
         }
-        let placed = out.join(format!("{}.tar", arch.name()));
-        place(&cached, &placed)?;
+        place(&cached, &place_of(root, arch))?;
     }
     Ok(())
+}
+
+/// Where the bake file looks for a tree.
+pub fn place_of(root: &Path, arch: Arch) -> PathBuf {
+    root.join("out/rootfs").join(format!("{}.tar", arch.name()))
 }
 
 /// Twelve digits for everything that decides what the tree holds, but for the

@@ -92,12 +92,17 @@ pub fn stage(root: &Path, options: &Options) -> Result<(), StageError> {
             eprintln!("building {} for {}", program.name, arch.name());
             let built = build(root, program, arch)?;
             for image in &images {
-                let folder = root.join("out/stage").join(image).join(arch.name());
-                place(&built, &folder.join(program.name), &commit)?;
+                place(&built, &place_of(root, image, arch, program), &commit)?;
             }
         }
     }
     Ok(())
+}
+
+/// Where the bake file looks for a program of an image.
+pub fn place_of(root: &Path, image: &str, arch: Arch, program: &Program) -> PathBuf {
+    let stage = root.join("out/stage");
+    stage.join(image).join(arch.name()).join(program.name)
 }
 
 /// What cargo says about each thing it has built; one JSON object a line.

@@ -1,0 +1,84 @@
+//! Baking itself: twice gives the same digest, and what is wrong is said.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Suite};
+
+use crate::archive::Archive;
+use crate::root;
+
+pub fn add(suite: &mut Suite) {
+    for image in ["supervisor", "launcher"] {
+        suite.test(
+            format!("{image}::baking_twice_gives_the_same_digest"),
+            move || twice(image),
+        );
+    }
+    suite.test("bake::a_broken_base_is_one_clear_error", || {
+        let output = bake(
+            Path::new("out/images"),
+            &["sandbox"],
+            &[("BASE", "debian:trixie")],
+        )?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "it was taken");
+        ensure!(
+            said.contains("BASE must be docker-image://REF or target:rootfs"),
+            "{said}"
+        );
+        Ok(())
+    });
+    suite.test("bake::a_broken_platform_is_one_clear_error", || {
+        let output = bake(
+            Path::new("out/images"),
+            &["supervisor"],
+            &[("PLATFORMS", "linux/sparc")],
+        )?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "it was taken");
+        ensure!(
+            said.contains("PLATFORMS must be linux/amd64, linux/arm64"),
+            "{said}"
+        );
+        Ok(())
+    });
+}
+
+fn twice(image: &str) -> Outcome {
+    let mut digests = Vec::new();
+    for _ in 0..2 {
+        let folder = tempfile::tempdir()?;
+        let output = bake(folder.path(), &["--no-cache", image], &[])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        digests.push(Archive::read(&folder.path().join(format!("{image}.tar")))?.digest);
+    }
+    ensure!(digests[0] == digests[1], "{digests:?}");
+    Ok(())
+}
+
+/// `podcradle-images bake`, by the builder that the environment or the running
+/// test bed names.
+fn bake(
+    archives: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<Output, std::io::Error> {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(root())
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "podcradle-images",
+            "--",
+            "bake",
+            "--archives",
+        ])
+        .arg(archives)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .output()
+}
