@@ -152,8 +152,10 @@ pub fn nearest(name: &[u8]) -> Option<&'static [u8]> {
         .filter(|(_, flag)| !matches!(flag, Flag::SingleChild | Flag::CgroupRoot));
     let scored = shown.map(|(known, _)| (distance(name, known), *known));
     let (score, known) = scored.min_by_key(|(score, _)| *score)?;
-    // A third of the letters may be wrong, but never all of a short name.
-    let near = usize::from(score).wrapping_mul(3) <= known.len();
+    // Two slips of the finger, or a third of a long name; but never most of a short one.
+    let score = usize::from(score);
+    let near =
+        (score <= 2 || score.wrapping_mul(3) <= known.len()) && score.wrapping_mul(2) <= name.len();
     near.then_some(known)
 }
 

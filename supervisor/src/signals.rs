@@ -17,43 +17,15 @@ pub const CONT: u8 = 18;
 /// SIGSTOP.
 pub const STOP: u8 = 19;
 
-const NAMES: [(&[u8], u8); 35] = [
-    (b"HUP", 1),
-    (b"INT", 2),
-    (b"QUIT", 3),
-    (b"ILL", 4),
-    (b"TRAP", 5),
-    (b"ABRT", 6),
-    (b"BUS", 7),
-    (b"FPE", 8),
-    (b"KILL", 9),
-    (b"USR1", 10),
-    (b"SEGV", 11),
-    (b"USR2", 12),
-    (b"PIPE", 13),
-    (b"ALRM", 14),
-    (b"TERM", 15),
-    (b"STKFLT", 16),
-    (b"CHLD", 17),
-    (b"CONT", 18),
-    (b"STOP", 19),
-    (b"TSTP", 20),
-    (b"TTIN", 21),
-    (b"TTOU", 22),
-    (b"URG", 23),
-    (b"XCPU", 24),
-    (b"XFSZ", 25),
-    (b"VTALRM", 26),
-    (b"PROF", 27),
-    (b"WINCH", 28),
-    (b"IO", 29),
-    (b"PWR", 30),
-    (b"SYS", 31),
-    (b"IOT", 6),
-    (b"CLD", 17),
-    (b"POLL", 29),
-    (b"RTMIN", 34),
-];
+/// The names of 1 to 31, in order. (One text, since a table of them costs a relocation each.)
+const NAMES: &[u8] = b"HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM \
+STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS";
+/// Second names, and the first real-time signal as glibc counts.
+const ALIASES: [(&[u8], u8); 4] = [(b"IOT", 6), (b"CLD", CHLD), (b"POLL", 29), (b"RTMIN", 34)];
+
+fn names() -> impl Iterator<Item = (&'static [u8], u8)> {
+    NAMES.split(|byte| *byte == b' ').zip(1..)
+}
 
 /// A set of signals; bit `n - 1` is signal `n`, as the kernel has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -158,10 +130,9 @@ pub fn parse(text: &[u8]) -> Option<u8> {
     if text::same_letters(name, b"RTMAX") {
         return Some(LAST);
     }
-    let known = NAMES
-        .iter()
-        .find(|(known, _)| text::same_letters(name, known))?;
-    Some(known.1)
+    let mut known = names().chain(ALIASES);
+    let (_, number) = known.find(|(known, _)| text::same_letters(name, known))?;
+    Some(number)
 }
 
 /// N of `BASE+N` (or whatever the sign is), up to the 30 real-time signals there are.
@@ -173,10 +144,7 @@ fn offset(name: &[u8], base: &[u8], sign: u8) -> Option<u8> {
 
 /// Appends `SIGTERM`, or `signal 37` where there is no name.
 pub fn describe<const N: usize>(line: &mut Text<N>, signal: u8) {
-    match NAMES
-        .iter()
-        .find(|(_, number)| *number == signal && signal < 32)
-    {
+    match names().find(|(_, number)| *number == signal) {
         Some((name, _)) => line.push(b"SIG").push(name),
         None => line.push(b"signal ").number(u64::from(signal)),
     };

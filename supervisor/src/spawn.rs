@@ -65,6 +65,8 @@ pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Comp
     let script = arena.bytes(PATH_ROOM).map(Some).map_err(no_memory)?;
     note.leave(0, 0, &[]);
     let own = sys::getpid();
+    // Asked before the fork: the parent's setpgid may come before the child's first step.
+    let our_group = sys::getpgrp();
     match sys::fork() {
         Err(errno) => Err(complain(&[
             b"cannot fork for the host: ",
@@ -78,7 +80,7 @@ pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Comp
             Ok(pid)
         }
         Ok(Side::Child) => {
-            settle_in(plan, given);
+            settle_in(plan, given, our_group);
             hand_sockets_on(envp, listen, own);
             let (errno, fault, name) = Search {
                 argv,
@@ -223,15 +225,14 @@ fn read_secret<'a>(secret: &Secret<'_>, arena: &'a Arena) -> Result<Entry<'a>, C
 }
 
 /// In the child: session or group, terminal, descriptors, dispositions.
-fn settle_in(plan: &Plan<'_>, given: Given) {
+fn settle_in(plan: &Plan<'_>, given: Given, our_group: i32) {
     if plan.own_session {
         let _ = sys::setsid();
         let _ = terminal::adopt(0);
     } else {
-        let group = sys::getpgrp();
         let _ = sys::own_group(0);
         drop_copies_from_terminal();
-        foreground::pass(group, sys::getpid());
+        foreground::pass(our_group, sys::getpid());
     }
     if plan.close_fds {
         descriptors::close_above_2(&plan.kept);

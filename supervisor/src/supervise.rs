@@ -4,11 +4,12 @@
 //! signal with the next timer as its time-out: no handler, no descriptor, no poll.
 
 use crate::args::{Complaint, Plan, first};
+use crate::flags::Persona;
 use crate::reap::{self, Change, End};
 use crate::report::{self, Report};
 use crate::signals::{self, CONT, KILL, STOP, SignalSet, TERM};
 use crate::spawn::{self, Given};
-use crate::step::{self, Action, Actions, Event, Millis, Phase, State, Stop, Suspend};
+use crate::step::{self, Action, Actions, Event, Millis, State, Stop, Suspend};
 use crate::sys::{self, Taken, file, memory::ExecNote};
 use crate::text::Text;
 use crate::{descriptors, errors, foreground, log, oom, shutdown};
@@ -56,7 +57,10 @@ impl<'a> Supervisor<'a> {
         let (state, actions) = step::begin();
         self.state = state;
         self.perform(actions);
-        descriptors::let_go(self.plan.persona != crate::flags::Persona::Podcradle);
+        // With a restart the next host is to have them, too.
+        if self.plan.policy.restart.is_none() {
+            descriptors::let_go(self.plan.persona != Persona::Podcradle);
+        }
         self.oom_before = oom::kills(self.plan.cgroup_root);
         loop {
             let timer = self.state.next_timer();
@@ -341,5 +345,3 @@ pub fn pause() -> ! {
         }
     }
 }
-
-const _: () = assert!(matches!(State::new().phase, Phase::Starting));

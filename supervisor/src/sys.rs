@@ -110,35 +110,50 @@ pub fn kill(target: i32, signal: i32) -> Result<()> {
     Errno::result(unsafe { libc::kill(target, signal) }).map(drop)
 }
 
+/// The kernel's `struct sigaction`: handler, flags, restorer, mask.
+type KernelAction = [usize; 4];
+
 /// Gives SIGCHLD its default disposition and tells whether it was ignored before.
 pub fn default_sigchld() -> Result<bool> {
-    let mut new = MaybeUninit::<libc::sigaction>::zeroed();
-    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all-zero bytes are a valid sigaction (SIG_DFL, no flags, empty mask), and both
-    // pointers are live for the call.
-    unsafe {
-        (*new.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
-        Errno::result(libc::sigaction(
-            libc::SIGCHLD,
-            new.as_ptr(),
-            old.as_mut_ptr(),
-        ))?;
-        Ok(old.assume_init().sa_sigaction == libc::SIG_IGN)
-    }
+    sigchld(libc::SIG_DFL).map(|[old, ..]| old == libc::SIG_IGN)
 }
 
 /// Ignores SIGCHLD again, for a host whose starter did.
 pub fn ignore_sigchld() {
-    // SAFETY: SIG_IGN installs no handler, so no code of ours can run at a bad moment.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let _ = sigchld(libc::SIG_IGN);
+}
+
+fn sigchld(handler: usize) -> Result<KernelAction> {
+    let new: KernelAction = [handler, 0, 0, 0];
+    let mut old: KernelAction = [0; 4];
+    // SAFETY: both arrays have the layout of the kernel's structure on our 64-bit targets and
+    // are live for the call; the handler is SIG_DFL or SIG_IGN, so no code is installed.
+    Errno::result(unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            libc::SIGCHLD,
+            new.as_ptr(),
+            old.as_mut_ptr(),
+            MASK_BYTES,
+        )
+    })
+    .map(|_| old)
 }
 
 /// Forks. Both sides go on with this thread alone.
+///
+/// The bare system call: what a C library does around it (locks, handlers of `atfork`) is
+/// for threads and heaps, and weighs a kilobyte.
 pub fn fork() -> Result<Side> {
-    // SAFETY: the supervisor has one thread, so the child finds no lock held by another.
-    match unsafe { nix::unistd::fork() }? {
-        nix::unistd::ForkResult::Parent { child } => Ok(Side::Parent(child.as_raw())),
-        nix::unistd::ForkResult::Child => Ok(Side::Child),
+    let flags = i64::from(libc::SIGCHLD);
+    // SAFETY: the supervisor has one thread, no heap and no state in the C library that a
+    // child could find half-changed; with no flags but the signal, clone is fork.
+    let pid = Errno::result(unsafe {
+        libc::syscall(libc::SYS_clone, flags, 0_i64, 0_i64, 0_i64, 0_i64)
+    })?;
+    match i32::try_from(pid) {
+        Ok(pid) if pid > 0 => Ok(Side::Parent(pid)),
+        _ => Ok(Side::Child),
     }
 }
 

@@ -89,10 +89,10 @@ impl Fd {
 
     /// What it refers to.
     pub fn kind(&self) -> Result<Kind> {
-        // SAFETY: all-zero bytes are a valid stat, and it is live for the call.
+        // SAFETY: all-zero bytes are a valid stat.
         let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-        // SAFETY: as above.
-        Errno::result(unsafe { libc::fstat(self.0, &raw mut stat) })?;
+        // SAFETY: stat is live for the call, and on our targets laid out as the kernel's.
+        Errno::result(unsafe { libc::syscall(libc::SYS_fstat, self.0, &raw mut stat) })?;
         Ok(kind(&stat))
     }
 
@@ -127,8 +127,17 @@ impl Fd {
 pub fn stat(path: &CStr) -> Result<Kind> {
     // SAFETY: all-zero bytes are a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: path is NUL-terminated, and both are live for the call.
-    Errno::result(unsafe { libc::stat(path.as_ptr(), &raw mut stat) })?;
+    // SAFETY: path is NUL-terminated, both are live for the call, and on our targets the
+    // structure is laid out as the kernel's.
+    Errno::result(unsafe {
+        libc::syscall(
+            libc::SYS_newfstatat,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            &raw mut stat,
+            0,
+        )
+    })?;
     Ok(kind(&stat))
 }
 
@@ -192,7 +201,7 @@ pub fn change_dir(path: &CStr) -> Result<()> {
 /// Whether descriptor `fd` is open.
 pub fn is_open(fd: i32) -> bool {
     // SAFETY: F_GETFD involves no memory.
-    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFD) >= 0 }
 }
 
 /// Makes `to` a copy of `from`.
