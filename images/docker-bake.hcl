@@ -34,16 +34,16 @@ variable "BASE" {
 }
 
 variable "EXPORT" {
-  description = "oci: an OCI archive a target in ARCHIVES; registry: push; image: into the builder's own image store, unpacked"
-  default     = "oci"
+  description = "archive: an OCI archive a target in ARCHIVES; registry: push; image: into the builder's own image store, unpacked"
+  default     = "archive"
   validation {
-    condition     = contains(["oci", "registry", "image"], EXPORT)
-    error_message = "EXPORT must be oci, registry or image."
+    condition     = contains(["archive", "registry", "image"], EXPORT)
+    error_message = "EXPORT must be archive, registry or image."
   }
 }
 
 variable "ARCHIVES" {
-  description = "Where EXPORT=oci puts its archives"
+  description = "Where EXPORT=archive puts its archives"
   default     = "out/images"
 }
 
@@ -102,16 +102,17 @@ function "annotations" {
   ]
 }
 
+# One platform alone is what `docker load` takes, and it is an OCI archive as well.
 function "archive" {
   params = [name]
-  result = length(split(",", PLATFORMS)) > 1 ? name : "${name}-${trimprefix(PLATFORMS, "linux/")}"
+  result = length(split(",", PLATFORMS)) > 1 ? "type=oci,dest=${ARCHIVES}/${name}.tar" : "type=docker,dest=${ARCHIVES}/${name}-${trimprefix(PLATFORMS, "linux/")}.tar"
 }
 
 # A store that unpacks has the layers as they are; the others carry SOURCE_DATE_EPOCH.
 function "output" {
   params = [name]
   result = {
-    oci      = ["type=oci,dest=${ARCHIVES}/${archive(name)}.tar,rewrite-timestamp=true"]
+    archive  = ["${archive(name)},rewrite-timestamp=true"]
     registry = ["type=registry,rewrite-timestamp=true"]
     image    = ["type=image,unpack=true"]
   }[EXPORT]

@@ -19,7 +19,7 @@ pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
     let options = Options {
         targets,
         base,
-        export: Export::Oci,
+        export: Export::Archive,
         arch: None,
         archives: PathBuf::from("out/images"),
         no_cache: false,
@@ -40,7 +40,7 @@ pub struct Options {
     base: Base,
 
     /// Where the images go
-    #[arg(long, value_enum, default_value_t = Export::Oci)]
+    #[arg(long, value_enum, default_value_t = Export::Archive)]
     export: Export,
 
     /// One architecture alone, as TAG-ARCH: a plain image without an index,
@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long, value_name = "ARCH", value_enum)]
     arch: Option<Arch>,
 
-    /// Where `--export oci` puts its archives
+    /// Where `--export archive` puts its archives
     #[arg(long, value_name = "FOLDER", default_value = "out/images")]
     archives: PathBuf,
 
@@ -67,8 +67,8 @@ pub enum Base {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Export {
-    /// An OCI archive an image, in out/images
-    Oci,
+    /// An archive an image, in out/images
+    Archive,
     /// The image store of the builder (a containerd that a kubelet shares);
     /// only this machine's architecture is unpacked there, ready to run
     Image,
@@ -115,7 +115,7 @@ fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
         .env(
             "EXPORT",
             match options.export {
-                Export::Oci => "oci",
+                Export::Archive => "archive",
                 Export::Image => "image",
                 Export::Registry => "registry",
             },

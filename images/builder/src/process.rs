@@ -31,18 +31,27 @@ pub fn run(command: &mut Command) -> Result<(), ProcessError> {
     if status.success() {
         return Ok(());
     }
-    let said = String::new();
-    Err(ProcessError::Failed {
-        command: describe(command),
-        status,
-        said,
-    })
+    Err(failed(command, status))
 }
 
 /// Runs to the end and takes what it writes to stdout.
 pub fn output(command: &mut Command) -> Result<String, ProcessError> {
     let done = captured(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// The same, but what it writes to stderr is shown as it comes: for what takes
+/// long enough to be watched.
+pub fn output_watched(command: &mut Command) -> Result<String, ProcessError> {
+    let started = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .output();
+    let done = started.map_err(|source| start_error(command, source))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    Err(failed(command, done.status))
 }
 
 /// Runs to the end without showing its output, unless it fails.
@@ -69,6 +78,16 @@ fn captured(command: &mut Command) -> Result<Output, ProcessError> {
         status: done.status,
         said,
     })
+}
+
+/// A failure of which everybody has seen the reason.
+fn failed(command: &Command, status: std::process::ExitStatus) -> ProcessError {
+    let said = String::new();
+    ProcessError::Failed {
+        command: describe(command),
+        status,
+        said,
+    }
 }
 
 fn start_error(command: &Command, source: std::io::Error) -> ProcessError {

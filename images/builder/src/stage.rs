@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::Args;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::arch::Arch;
 use crate::commit::Commit;
-use crate::process::{ProcessError, output};
+use crate::process::{ProcessError, output_watched};
 
 /// What to stage.
 #[derive(Debug, Args)]
@@ -119,9 +119,8 @@ fn build(root: &Path, program: &Program, arch: Arch) -> Result<PathBuf, StageErr
         .args(["build", "--locked", "--profile", program.profile])
         .args(["--package", program.package, "--bin", program.name])
         .args(["--target", &arch.target()])
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit());
-    let messages = output(&mut cargo)?;
+        .arg("--message-format=json-render-diagnostics");
+    let messages = output_watched(&mut cargo)?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable)
