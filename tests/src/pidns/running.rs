@@ -249,6 +249,7 @@ pub fn kill(pid: i32, signal: i32) -> Result<()> {
 /// the kernel sends no event.
 pub fn eventually<T>(what: &'static str, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + WATCHDOG;
+    let mut pause = Duration::from_micros(50);
     loop {
         if let Some(value) = condition() {
             return Ok(value);
@@ -256,6 +257,7 @@ pub fn eventually<T>(what: &'static str, mut condition: impl FnMut() -> Option<T
         if Instant::now() > deadline {
             return Err(Error::Watchdog(what, "nothing".to_owned()));
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
     }
 }

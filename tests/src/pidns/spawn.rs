@@ -179,8 +179,12 @@ fn check(result: i32) -> io::Result<()> {
 fn descriptors(plan: &Plan) -> io::Result<()> {
     // Out of the way first, since a source may be somebody else's target.
     const ASIDE: RawFd = 700;
-    // SAFETY: plain system calls on numbers; the originals are all close-on-exec.
+    // SAFETY: plain system calls on numbers.
     unsafe {
+        // What the test process itself inherited without that flag must not be
+        // taken for something a test has passed on.
+        let (first, last, flag) = (3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(libc::SYS_close_range, first, last, flag);
         for (index, (from, _)) in (ASIDE..).zip(&plan.descriptors) {
             check(libc::dup3(*from, index, libc::O_CLOEXEC))?;
         }

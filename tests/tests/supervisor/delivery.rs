@@ -108,11 +108,11 @@ fn it_copies_itself_in_an_image_that_holds_nothing_else(t: &Subject) -> Outcome 
 }
 
 fn a_copy_that_cannot_be_made_is_named(t: &Subject) -> Outcome {
-    let mut run = alone(t, &["--copy-to", "/nope/bin"])?;
+    let mut run = alone(t, &["--copy-to", "/proc/version/bin"])?;
     ensure!(run.code()? == 125, "exit {}", run.code()?);
     let stderr = run.stderr()?;
     ensure!(
-        stderr.lines().count() == 1 && stderr.contains("/nope/bin"),
+        stderr.lines().count() == 1 && stderr.contains("/proc/version"),
         "{stderr:?}"
     );
     Ok(())
@@ -236,11 +236,24 @@ fn a_secret_file_becomes_a_variable_of_the_host_alone(t: &Subject) -> Outcome {
 }
 
 fn a_secret_file_replaces_an_inherited_variable(t: &Subject) -> Outcome {
-    let script = r#"echo "$TOKEN"; tr '\0' '\n' </proc/self/environ | grep -c '^TOKEN='"#;
-    let setup = with_secret(t, "new\n", 0o400, script)?;
+    let flags = ["--env-from-file", "TOKEN=token"];
+    // Not by a shell, which would tidy up: the list as the kernel was given it.
+    let mut setup = t.init(&flags, &["cat", "/proc/self/environ"]);
+    fs::write(setup.folder()?.join("token"), "new\n")?;
     let mut run = setup.env("TOKEN=old").env("TOKENS=other").start()?;
-    ensure!(run.line()? == "new", "the old value stays");
-    ensure!(run.line()? == "1", "it is there twice");
+    let all = run.out.rest()?;
+    let named: Vec<&str> = all
+        .split('\0')
+        .filter(|entry| entry.starts_with("TOKEN"))
+        .collect();
+    ensure!(
+        named.contains(&"TOKENS=other"),
+        "another was taken for it: {named:?}"
+    );
+    ensure!(
+        named.contains(&"TOKEN=new") && named.len() == 2,
+        "{named:?}"
+    );
     Ok(())
 }
 

@@ -20,8 +20,8 @@ crate::cases![
     all_this_works_without_proc,
     a_second_stop_during_the_drain_changes_nothing,
     a_stop_during_the_drain_keeps_the_code,
-    not_as_pid_1_only_descendants_are_drained,
-    not_as_pid_1_an_own_session_does_not_escape,
+    not_as_pid_1_only_descendants_are_drained: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
+    not_as_pid_1_an_own_session_does_not_escape: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
 ];
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const WORKER: &str = "setsid sh -c 'trap \"sleep 1; echo done >>worker; exit\" T
 
 fn worker(t: &Subject, flags: &[&str], then: &str) -> Result<Running, Stop> {
     let script = format!("{WORKER}{then}");
-    let mut run = t.with_script(flags, &script).start()?;
+    let mut run = t.with_script(flags, &script).piped_input().start()?;
     ensure!(run.line()? == "started", "no worker");
     Ok(run)
 }
@@ -189,10 +189,14 @@ fn a_second_stop_during_the_drain_changes_nothing(t: &Subject) -> Outcome {
 }
 
 fn a_stop_during_the_drain_keeps_the_code(t: &Subject) -> Outcome {
-    let mut run = worker(t, &["--drain", "30"], "exit 11")?;
+    let mut run = worker(t, &["--drain", "30"], "echo $$ >host; read end; exit 11")?;
+    let file = run.folder().join("host");
+    let number = || fs::read_to_string(&file).ok()?.trim().parse().ok();
+    let host: i32 = eventually("the host's pid", number)?;
+    run.close_input();
     let host_gone = || {
         let members = run.members();
-        members.iter().all(|p| p.inner != 2).then_some(())
+        members.iter().all(|p| p.inner != host).then_some(())
     };
     eventually("the host's end", host_gone)?;
     run.signal(libc::SIGTERM)?;

@@ -170,10 +170,11 @@ fn a_stop_request_is_reported_with_who_asked(t: &Subject) -> Outcome {
 
 fn a_stop_request_from_inside_names_its_sender(t: &Subject) -> Outcome {
     // A shell's built-in kill: the host itself asks.
-    let script = "kill -TERM 1; sleep 1000";
+    let script = "echo $$; kill -TERM 1; sleep 1000";
     let mut run = t.with_script(&[], script).start()?;
+    let host: i32 = run.line()?.parse()?;
     ensure!(run.code()? == 143, "exit {}", run.code()?);
     let stop = run.report()?["stop"].clone();
-    ensure!(stop["pid"] == 2, "{stop}");
+    ensure!(stop["pid"] == host, "{stop}");
     Ok(())
 }

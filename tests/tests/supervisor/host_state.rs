@@ -5,7 +5,8 @@ use podcradle_tests::harness::{Outcome, Stop};
 use podcradle_tests::pidns::{Setup, Subject};
 
 crate::cases![
-    mask_and_dispositions_are_those_of_the_starter,
+    mask_and_dispositions_are_those_of_the_starter: "QEMU puts handlers of its own in the place of ignored signals that would end a process",
+    the_mask_is_that_of_the_starter,
     a_pipeline_ends_quietly_by_sigpipe,
     the_environment_is_passed_on_unchanged,
     arguments_are_passed_on_byte_by_byte,
@@ -30,16 +31,18 @@ const LOOK: [&str; 5] = [
     "/proc/self/status",
 ];
 
+/// Those whose bit is set.
+fn pick(from: &[i32], bits: usize) -> Vec<i32> {
+    let chosen = from
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| bits >> at & 1 == 1);
+    chosen.map(|(_, signal)| *signal).collect()
+}
+
 fn combinations() -> Vec<(Vec<i32>, Vec<i32>)> {
     let ignorable = [libc::SIGPIPE, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD];
     let blockable = [libc::SIGTERM, libc::SIGUSR1];
-    let pick = |from: &[i32], bits: usize| -> Vec<i32> {
-        let chosen = from
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| bits >> at & 1 == 1);
-        chosen.map(|(_, signal)| *signal).collect()
-    };
     (0..64)
         .map(|bits| (pick(&ignorable, bits), pick(&blockable, bits >> 4)))
         .collect()
@@ -63,6 +66,17 @@ fn mask_and_dispositions_are_those_of_the_starter(t: &Subject) -> Outcome {
             bare == under,
             "ignored {ignored:?}, blocked {blocked:?}: {bare:?} became {under:?}"
         );
+    }
+    Ok(())
+}
+
+fn the_mask_is_that_of_the_starter(t: &Subject) -> Outcome {
+    for bits in 0..4 {
+        let blocked = pick(&[libc::SIGTERM, libc::SIGUSR1], bits);
+        let lines = seen(t.init(&[], &LOOK).blocking(&blocked))?;
+        let mask = blocked.iter().fold(0_u64, |set, n| set | 1 << (n - 1));
+        let right = format!("SigBlk:\t{mask:016x}");
+        ensure!(lines.contains(&right), "blocked {blocked:?}: {lines:?}");
     }
     Ok(())
 }

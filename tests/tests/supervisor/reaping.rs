@@ -20,7 +20,7 @@ crate::cases![
     a_traced_host_reaches_its_own_exit: "QEMU user emulation has no ptrace: the tracer's calls are ENOSYS",
     a_traced_orphan_reaches_its_own_exit: "QEMU user emulation has no ptrace: the tracer's calls are ENOSYS",
     without_work_it_does_not_wake_up,
-    not_as_pid_1_it_adopts_the_orphans_of_its_host,
+    not_as_pid_1_it_adopts_the_orphans_of_its_host: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
 ];
 
 fn zombies(run: &Running) -> Vec<Process> {
