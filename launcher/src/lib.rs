@@ -1,1 +1,27 @@
-//! The launcher.
+//! Launches sandboxes in Kubernetes pods and leaves nothing behind.
+//!
+//! Data flows one way; imports point only to the left:
+//!
+//! ```text
+//! spec ──► manifest ──► cluster ──► watch ──► outcome
+//!  name     (pure)       (I/O)     stream     (what it came to)
+//!                                  diagnose   lifecycle drives all of it
+//! ```
+//!
+//! Start at [`Launcher`]; what is wanted is a [`spec::SandboxSpec`].
+
+pub mod cluster;
+pub mod launcher;
+pub mod lifecycle;
+pub mod manifest;
+pub mod name;
+pub mod outcome;
+pub mod quantity;
+pub mod report;
+pub mod spec;
+pub mod token;
+pub mod watch;
+
+pub use launcher::{Launch, LaunchEvent, Launcher};
+pub use outcome::{Failure, Launched, Outcome, Reason};
+pub use spec::SandboxSpec;

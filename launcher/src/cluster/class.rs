@@ -1,0 +1,302 @@
+//! The one place that maps what an API server answered to what it means.
+//! Pure: a `kube::Error` in, an [`Error`] that names object and next step out.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// What was asked of the API server, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// `create`, `get`, …, as RBAC names it.
+    pub verb: &'static str,
+    /// `pods`, `secrets`, …, as RBAC names it.
+    pub resource: &'static str,
+    /// Namespace it was asked in.
+    pub namespace: String,
+    /// Object, or empty for a collection.
+    pub name: String,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            write!(
+                f,
+                "{} {} in namespace {}",
+                self.verb, self.resource, self.namespace
+            )
+        } else {
+            write!(
+                f,
+                "{} {} {}/{}",
+                self.verb, self.resource, self.namespace, self.name
+            )
+        }
+    }
+}
+
+/// Why a call to the API server did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No answer, or none that is the API server's.
+    #[error("{call}: no answer from the API server: {message}")]
+    Unreachable {
+        /// The call.
+        call: Call,
+        /// What the transport said.
+        message: String,
+    },
+    /// No answer within the time there was.
+    #[error("{call}: no answer within {after:?}")]
+    TimedOut {
+        /// The call.
+        call: Call,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// 401.
+    #[error("{call}: the API server does not accept the credentials: {message}")]
+    Unauthorized {
+        /// The call.
+        call: Call,
+        /// What it said.
+        message: String,
+    },
+    /// 403 by RBAC.
+    #[error("{call}: not allowed; the Role in deploy/role.yaml grants it ({message})")]
+    Denied {
+        /// The call.
+        call: Call,
+        /// What it said.
+        message: String,
+    },
+    /// 403 by a quota.
+    #[error("{call}: {message}")]
+    Quota {
+        /// The call.
+        call: Call,
+        /// The quota, as quoted.
+        message: String,
+    },
+    /// Refused by admission: Pod Security, `LimitRange`, a webhook.
+    #[error("{call}: refused by a policy of the cluster: {message}")]
+    Policy {
+        /// The call.
+        call: Call,
+        /// The rule, as quoted.
+        message: String,
+    },
+    /// The namespace does not exist or is being deleted.
+    #[error("{call}: {message}")]
+    Namespace {
+        /// The call.
+        call: Call,
+        /// What it said.
+        message: String,
+    },
+    /// 404.
+    #[error("{call}: does not exist")]
+    NotFound {
+        /// The call.
+        call: Call,
+    },
+    /// 409, exists already.
+    #[error("{call}: exists already")]
+    Exists {
+        /// The call.
+        call: Call,
+    },
+    /// 409, someone else wrote first, or a precondition does not hold.
+    #[error("{call}: changed meanwhile: {message}")]
+    Conflict {
+        /// The call.
+        call: Call,
+        /// What it said.
+        message: String,
+    },
+    /// 410: the resource version is too old to watch from.
+    #[error("{call}: the watch's place is gone")]
+    Gone {
+        /// The call.
+        call: Call,
+    },
+    /// 422 and 400: the object itself is wrong.
+    #[error("{call}: {message}")]
+    Invalid {
+        /// The call.
+        call: Call,
+        /// What it said.
+        message: String,
+    },
+    /// 429 and 5xx: worth another try.
+    #[error("{call}: the API server is busy or failing ({code}): {message}")]
+    Busy {
+        /// The call.
+        call: Call,
+        /// HTTP status.
+        code: u16,
+        /// What it said.
+        message: String,
+        /// `Retry-After`, when it said so.
+        retry_after: Option<Duration>,
+    },
+    /// The answer could not be read. Its body is not shown: it may be a Secret.
+    #[error("{call}: the answer is not what this API gives")]
+    Unreadable {
+        /// The call.
+        call: Call,
+    },
+}
+
+impl Error {
+    /// Whether another try may help.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. }
+        )
+    }
+
+    /// Whether a write may have happened although it seems to have failed.
+    pub fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Unreadable { .. } => true,
+            Self::Busy { code, .. } => *code >= 500,
+            _ => false,
+        }
+    }
+
+    /// `Retry-After`, when the API server said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// What `error` means for `call`.
+pub fn classify(call: Call, error: &kube::Error) -> Error {
+    match error {
+        kube::Error::Api(status) => by_status(call, status),
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
+        other => Error::Unreachable {
+            call,
+            message: innermost(other),
+        },
+    }
+}
+
+/// What a `Status` means for `call`; watches deliver it inside the stream.
+pub fn by_status(call: Call, status: &Status) -> Error {
+    let message = status.message.clone();
+    match status.code {
+        401 => Error::Unauthorized { call, message },
+        403 => forbidden(call, message),
+        404 if message.contains("namespaces \"") => Error::Namespace { call, message },
+        404 => Error::NotFound { call },
+        409 if status.is_already_exists() => Error::Exists { call },
+        409 => Error::Conflict { call, message },
+        410 => Error::Gone { call },
+        429 | 500.. => {
+            let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+            Error::Busy {
+                call,
+                code: status.code,
+                message,
+                retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+            }
+        }
+        _ => Error::Invalid { call, message },
+    }
+}
+
+fn forbidden(call: Call, message: String) -> Error {
+    if message.contains("exceeded quota") {
+        Error::Quota { call, message }
+    } else if message.contains("because it is being terminated") {
+        Error::Namespace { call, message }
+    } else if message.contains("\" cannot ") {
+        Error::Denied { call, message }
+    } else {
+        Error::Policy { call, message }
+    }
+}
+
+/// The innermost cause says what is wrong ("connection refused"); the layers
+/// around it only say that something is.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Call {
+        Call {
+            verb: "create",
+            resource: "pods",
+            namespace: "ns".into(),
+            name: "a".into(),
+        }
+    }
+
+    fn class(code: u16, reason: &str, message: &str) -> Error {
+        by_status(call(), &Status::failure(message, reason).with_code(code))
+    }
+
+    #[test]
+    fn a_403_is_told_apart_by_its_text() {
+        let rbac = r#"pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "ns""#;
+        assert!(matches!(
+            class(403, "Forbidden", rbac),
+            Error::Denied { .. }
+        ));
+        let quota = r#"pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#;
+        assert!(matches!(
+            class(403, "Forbidden", quota),
+            Error::Quota { .. }
+        ));
+        let psa = r#"pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true"#;
+        assert!(matches!(class(403, "Forbidden", psa), Error::Policy { .. }));
+        let gone = r#"pods "a" is forbidden: unable to create new content in namespace ns because it is being terminated"#;
+        assert!(matches!(
+            class(403, "Forbidden", gone),
+            Error::Namespace { .. }
+        ));
+    }
+
+    #[test]
+    fn only_answers_that_leave_the_write_open_are_ambiguous() {
+        assert!(class(500, "InternalError", "").is_ambiguous());
+        assert!(class(504, "Timeout", "").is_ambiguous());
+        assert!(!class(429, "TooManyRequests", "").is_ambiguous());
+        assert!(!class(409, "AlreadyExists", "").is_ambiguous());
+        assert!(class(429, "TooManyRequests", "").is_transient());
+    }
+
+    #[test]
+    fn conflict_and_exists_are_two_things() {
+        assert!(matches!(
+            class(409, "AlreadyExists", ""),
+            Error::Exists { .. }
+        ));
+        assert!(matches!(class(409, "Conflict", ""), Error::Conflict { .. }));
+        assert!(matches!(
+            class(404, "NotFound", "namespaces \"x\" not found"),
+            Error::Namespace { .. }
+        ));
+        assert!(matches!(
+            class(404, "NotFound", "pods \"x\" not found"),
+            Error::NotFound { .. }
+        ));
+    }
+}

@@ -1,0 +1,195 @@
+//! All I/O to the API server, but the watch's stream. Every call has a
+//! deadline; what may be tried again is, within that deadline and honouring
+//! Retry-After; every failure is an [`Error`] that names object and next step.
+
+mod class;
+mod config;
+mod objects;
+pub(crate) use objects::pods_of;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+pub use class::{Call, Error, by_status, classify};
+pub use config::{ConfigError, Source, load};
+pub use objects::{Deletion, LogOptions};
+
+/// Longest a single try may take.
+const TRY: Duration = Duration::from_secs(10);
+/// First pause between two tries; it doubles up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A namespace of a cluster. Cloning is cheap.
+#[derive(Clone)]
+pub struct Cluster {
+    /// For everything but watches.
+    client: Client,
+    /// Watches have a connection of their own: on a shared one they delay the
+    /// calls behind them.
+    watches: Client,
+    namespace: String,
+    server: String,
+}
+
+impl Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({} {})", self.server, self.namespace)
+    }
+}
+
+/// By when something must be done.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    at: Instant,
+    given: Duration,
+}
+
+impl Deadline {
+    /// So much time from now.
+    pub fn after(time: Duration) -> Self {
+        Self {
+            at: Instant::now() + time,
+            given: time,
+        }
+    }
+
+    /// How much time there was.
+    pub fn given(self) -> Duration {
+        self.given
+    }
+
+    /// The moment itself.
+    pub fn instant(self) -> Instant {
+        self.at
+    }
+
+    fn left(self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Cluster {
+    /// Clients for a configuration; nothing is sent yet. Must be called on the
+    /// runtime that will use it.
+    ///
+    /// # Errors
+    /// When the configuration's certificates or URLs cannot be used.
+    pub fn new(config: kube::Config) -> Result<Self, ConfigError> {
+        let server = config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned();
+        let namespace = config.default_namespace.clone();
+        let client = |config: kube::Config| {
+            Client::try_from(config).map_err(|error| ConfigError::Client {
+                server: server.clone(),
+                message: error.to_string(),
+            })
+        };
+        Ok(Self {
+            client: client(config.clone())?,
+            watches: client(config)?,
+            namespace,
+            server,
+        })
+    }
+
+    /// The namespace all calls go to.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The API server's URL.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) fn watch_api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        Api::namespaced(self.watches.clone(), &self.namespace)
+    }
+
+    pub(crate) fn what(&self, verb: &'static str, resource: &'static str, name: &str) -> Call {
+        Call {
+            verb,
+            resource,
+            namespace: self.namespace.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Tries once, within the deadline.
+    pub(crate) async fn once<T>(
+        &self,
+        call: Call,
+        deadline: Deadline,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Error> {
+        let after = deadline.left().min(TRY);
+        match tokio::time::timeout(after, request).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(classify(call, &error)),
+            Err(_) => Err(Error::TimedOut { call, after }),
+        }
+    }
+
+    /// Tries until it succeeds, fails for good, or the deadline is near. Only
+    /// for what may be repeated: reads, deletes, and writes with a
+    /// precondition.
+    pub(crate) async fn repeat<T, F>(
+        &self,
+        call: Call,
+        deadline: Deadline,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let mut pause = PAUSE;
+        loop {
+            let error = match self.once(call.clone(), deadline, request()).await {
+                Err(error) if error.is_transient() => error,
+                done => return done,
+            };
+            if !wait_before_retry(&error, &mut pause, deadline).await {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Pauses before the next try; false when the deadline would pass meanwhile.
+pub(crate) async fn wait_before_retry(
+    error: &Error,
+    pause: &mut Duration,
+    deadline: Deadline,
+) -> bool {
+    let wait = error.retry_after().unwrap_or(*pause);
+    if wait >= deadline.left() {
+        return false;
+    }
+    tracing::debug!(%error, ?wait, "trying again");
+    tokio::time::sleep(wait).await;
+    *pause = (*pause * 2).min(PAUSE_MAX);
+    true
+}

@@ -1,0 +1,360 @@
+//! The verbs of the tree: create, read, patch, delete. A create is never
+//! repeated blindly: what became of an ambiguous one is read back first.
+
+use std::fmt::Debug;
+
+use futures::AsyncBufRead;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Event, Pod, Secret, Service};
+use kube::api::{
+    DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, Preconditions,
+};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{Call, Cluster, Deadline, Error, PAUSE, wait_before_retry};
+use crate::manifest::{LAUNCH_ID, MANAGED_BY, MANAGER, SESSION};
+
+/// How an object's deletion went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// The API server accepted it; a Pod still has its grace period.
+    Accepted,
+    /// There was nothing to delete.
+    Absent,
+}
+
+/// Which part of a container's log.
+#[derive(Debug, Clone, Default)]
+pub struct LogOptions {
+    /// Container.
+    pub container: String,
+    /// Go on as it grows.
+    pub follow: bool,
+    /// Last lines only.
+    pub tail: Option<i64>,
+    /// Of the instance before this one.
+    pub previous: bool,
+}
+
+impl Cluster {
+    /// Creates a Service or Pod of ours. When the answer leaves open whether
+    /// it was made, it is read back by name and recognised by its launch id.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the name is taken by something that is not this
+    /// launch's.
+    pub(crate) async fn create<K>(
+        &self,
+        resource: &'static str,
+        object: &K,
+        deadline: Deadline,
+    ) -> Result<K, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let name = object.name_any();
+        let call = self.what("create", resource, &name);
+        let post = PostParams::default();
+        let mut pause = PAUSE;
+        let mut in_doubt = false;
+        loop {
+            let error = match self
+                .once(call.clone(), deadline, api.create(&post, object))
+                .await
+            {
+                Ok(created) => return Ok(created),
+                Err(error) => error,
+            };
+            in_doubt |= error.is_ambiguous();
+            if in_doubt && (matches!(error, Error::Exists { .. }) || error.is_ambiguous()) {
+                let read = self.what("get", resource, &name);
+                if let Ok(Some(found)) = self.once(read, deadline, api.get_opt(&name)).await {
+                    let id = |o: &K| o.labels().get(LAUNCH_ID).cloned();
+                    return if id(&found) == id(object) && found.meta().deletion_timestamp.is_none()
+                    {
+                        Ok(found)
+                    } else {
+                        Err(Error::Exists { call })
+                    };
+                }
+            }
+            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Creates the token's Secret. It is not readable to us, so an ambiguous
+    /// answer is followed by the same POST: `AlreadyExists` is then our own.
+    pub(crate) async fn create_secret(
+        &self,
+        secret: &Secret,
+        deadline: Deadline,
+    ) -> Result<Option<String>, Error> {
+        let api = self.api::<Secret>();
+        let call = self.what("create", "secrets", &secret.name_any());
+        let post = PostParams::default();
+        let mut pause = PAUSE;
+        let mut in_doubt = false;
+        loop {
+            let error = match self
+                .once(call.clone(), deadline, api.create(&post, secret))
+                .await
+            {
+                Ok(created) => return Ok(created.uid()),
+                Err(Error::Exists { .. }) if in_doubt => return Ok(None),
+                Err(error) => error,
+            };
+            in_doubt |= error.is_ambiguous();
+            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes our gate, and only ours, off the Pod with this uid.
+    pub(crate) async fn remove_gate(
+        &self,
+        pod: &Pod,
+        gate: &str,
+        deadline: Deadline,
+    ) -> Result<Pod, Error> {
+        let name = pod.name_any();
+        let gates = pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.scheduling_gates.clone())
+            .unwrap_or_default();
+        let Some(index) = gates.iter().position(|g| g.name == gate) else {
+            return Ok(pod.clone());
+        };
+        let path = format!("/spec/schedulingGates/{index}");
+        let operations = json!([
+            { "op": "test", "path": "/metadata/uid", "value": pod.uid() },
+            { "op": "test", "path": format!("{path}/name"), "value": gate },
+            { "op": "remove", "path": path },
+        ]);
+        let api = self.api::<Pod>();
+        let call = self.what("patch", "pods", &name);
+        let parsed = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
+        let patch = Patch::<()>::Json(parsed.map_err(|e| super::classify(call.clone(), &e))?);
+        let params = PatchParams::default();
+        let mut in_doubt = false;
+        let mut pause = PAUSE;
+        loop {
+            let error = match self
+                .once(call.clone(), deadline, api.patch(&name, &params, &patch))
+                .await
+            {
+                Ok(patched) => return Ok(patched),
+                Err(error) => error,
+            };
+            in_doubt |= error.is_ambiguous();
+            // A test that fails after a lost answer: the gate may be off already.
+            if in_doubt && matches!(error, Error::Invalid { .. }) {
+                let read = self.what("get", "pods", &name);
+                let found = self.repeat(read, deadline, || api.get(&name)).await?;
+                let open = found
+                    .spec
+                    .as_ref()
+                    .and_then(|s| s.scheduling_gates.as_ref())
+                    .is_none_or(|g| g.iter().all(|g| g.name != gate));
+                return if found.uid() == pod.uid() && open {
+                    Ok(found)
+                } else {
+                    Err(error)
+                };
+            }
+            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Changes annotations of the anchor, provided that nobody wrote since
+    /// `seen`; an empty value takes the annotation away.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when somebody did: read again, decide again.
+    pub(crate) async fn annotate(
+        &self,
+        seen: &Service,
+        annotations: &[(&str, Option<String>)],
+        deadline: Deadline,
+    ) -> Result<Service, Error> {
+        let map: serde_json::Map<_, _> = annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .collect();
+        let patch = Patch::Merge(json!({ "metadata": {
+            "uid": seen.uid(),
+            "resourceVersion": seen.resource_version(),
+            "annotations": map,
+        }}));
+        let api = self.api::<Service>();
+        let name = seen.name_any();
+        let params = PatchParams::default();
+        self.repeat(self.what("patch", "services", &name), deadline, || {
+            api.patch(&name, &params, &patch)
+        })
+        .await
+    }
+
+    /// Reads one Service; `None` when it does not exist.
+    pub async fn service(&self, name: &str, deadline: Deadline) -> Result<Option<Service>, Error> {
+        let api = self.api::<Service>();
+        self.repeat(self.what("get", "services", name), deadline, || {
+            api.get_opt(name)
+        })
+        .await
+    }
+
+    /// Reads one Pod; `None` when it does not exist.
+    pub async fn pod(&self, name: &str, deadline: Deadline) -> Result<Option<Pod>, Error> {
+        let api = self.api::<Pod>();
+        self.repeat(self.what("get", "pods", name), deadline, || {
+            api.get_opt(name)
+        })
+        .await
+    }
+
+    /// All anchors of ours in the namespace.
+    pub async fn anchors(&self, deadline: Deadline) -> Result<Vec<Service>, Error> {
+        let api = self.api::<Service>();
+        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{SESSION}"));
+        let list = self
+            .repeat(self.what("list", "services", ""), deadline, || {
+                api.list(&ours)
+            })
+            .await?;
+        Ok(list.items)
+    }
+
+    /// All Pods of ours in the namespace, or of one session, and the resource
+    /// version a watch may begin at.
+    pub async fn pods(
+        &self,
+        session: Option<&str>,
+        deadline: Deadline,
+    ) -> Result<(Vec<Pod>, String), Error> {
+        let api = self.api::<Pod>();
+        let ours = ListParams::default().labels(&pods_of(session));
+        let list = self
+            .repeat(self.what("list", "pods", ""), deadline, || api.list(&ours))
+            .await?;
+        Ok((
+            list.items,
+            list.metadata.resource_version.unwrap_or_default(),
+        ))
+    }
+
+    /// Deletes the object of this name with this uid (and, when given, at this
+    /// resource version).
+    pub(crate) async fn delete<K>(
+        &self,
+        resource: &'static str,
+        name: &str,
+        preconditions: Preconditions,
+        deadline: Deadline,
+    ) -> Result<Deletion, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::background()
+        };
+        let call: Call = self.what("delete", resource, name);
+        match self
+            .repeat(call, deadline, || api.delete(name, &params))
+            .await
+        {
+            Ok(_) => Ok(Deletion::Accepted),
+            Err(Error::NotFound { .. }) => Ok(Deletion::Absent),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The events of the object with this uid, oldest first. A namesake's
+    /// events are not ours.
+    pub async fn events(&self, uid: &str, deadline: Deadline) -> Result<Vec<Event>, Error> {
+        let api = self.api::<Event>();
+        let ours = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let list = self
+            .repeat(self.what("list", "events", ""), deadline, || {
+                api.list(&ours)
+            })
+            .await?;
+        let mut events = list.items;
+        events.sort_by_key(|e| {
+            e.last_timestamp
+                .as_ref()
+                .map(|t| t.0)
+                .or(e.event_time.as_ref().map(|t| t.0))
+        });
+        Ok(events)
+    }
+
+    /// A container's log as text, at most 64 KiB.
+    pub async fn log_text(
+        &self,
+        pod: &str,
+        options: &LogOptions,
+        deadline: Deadline,
+    ) -> Result<String, Error> {
+        let api = self.api::<Pod>();
+        let params = LogParams {
+            limit_bytes: Some(64 * 1024),
+            ..log_params(options)
+        };
+        self.once(
+            self.what("get", "pods/log", pod),
+            deadline,
+            api.logs(pod, &params),
+        )
+        .await
+    }
+
+    /// A container's log as a stream; only its opening has a deadline.
+    pub async fn log_stream(
+        &self,
+        pod: &str,
+        options: &LogOptions,
+        deadline: Deadline,
+    ) -> Result<impl AsyncBufRead + use<>, Error> {
+        let api = self.watch_api::<Pod>();
+        let params = log_params(options);
+        self.once(
+            self.what("get", "pods/log", pod),
+            deadline,
+            api.log_stream(pod, &params),
+        )
+        .await
+    }
+}
+
+fn log_params(options: &LogOptions) -> LogParams {
+    LogParams {
+        container: Some(options.container.clone()),
+        follow: options.follow,
+        tail_lines: options.tail,
+        previous: options.previous,
+        ..LogParams::default()
+    }
+}
+
+pub(crate) fn pods_of(session: Option<&str>) -> String {
+    match session {
+        Some(name) => format!("{MANAGED_BY}={MANAGER},{SESSION}={name}"),
+        None => format!("{MANAGED_BY}={MANAGER},{SESSION}"),
+    }
+}

@@ -1,0 +1,12 @@
+//! The verbs, one file each. Each runs as a task on the launcher's own thread,
+//! so that a caller that goes away cannot leave one half done.
+
+mod cleanup;
+mod delete;
+mod evidence;
+mod launch;
+mod session;
+
+pub use delete::{Deleted, delete};
+pub(crate) use launch::launch;
+pub use session::{HostState, Session, list, status};

@@ -1,0 +1,194 @@
+//! What a launch came to: a sandbox, or a failure with its cause, its evidence
+//! and what to do next. A failed start is an outcome, not an error.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::report::Report;
+
+/// How a launch ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The host runs.
+    Launched(Launched),
+    /// It does not; what was made is deleted.
+    Failed(Box<Failure>),
+}
+
+/// A sandbox that was launched and handed over.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Launched {
+    /// The sandbox.
+    pub sandbox: String,
+    /// Its session.
+    pub session: String,
+    /// Where it is.
+    pub namespace: String,
+    /// Uid of its Pod.
+    pub pod_uid: String,
+    /// Absolute path of the workspace in it.
+    pub workspace: String,
+    /// Identity its host reports.
+    pub host_id: String,
+    /// Name its host reports.
+    pub host_name: String,
+    /// The caller's idempotency key.
+    pub launch_id: String,
+    /// Which Pod of the sandbox.
+    pub generation: u32,
+    /// When the session expires, RFC 3339; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// How long it took.
+    pub timings: Timings,
+}
+
+/// Milliseconds from the start of the launch.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timings {
+    /// Until our gate was off the Pod.
+    pub gate_removed_ms: u64,
+    /// Until the host was seen running (and ready, when it has a probe).
+    pub started_ms: u64,
+}
+
+/// Why a launch failed: stable, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Reason {
+    /// SIGINT, SIGTERM, or a caller that went away.
+    Cancelled,
+    /// The name belongs to something else.
+    NameTaken,
+    /// An admission plug-in took away what keeps the sandbox in.
+    AdmissionChanged,
+    /// Refused by Pod Security, a `LimitRange` or a webhook.
+    Policy,
+    /// A quota is exhausted.
+    Quota,
+    /// RBAC does not allow a call.
+    Denied,
+    /// The API server does not accept the credentials.
+    Unauthorized,
+    /// The namespace is missing or terminating.
+    Namespace,
+    /// The API server cannot be reached or does not answer.
+    Unreachable,
+    /// The API server refuses the object.
+    Invalid,
+    /// No node was found in time.
+    Unschedulable,
+    /// The image has no variant for the node's architecture.
+    Platform,
+    /// The image cannot be pulled.
+    ImagePull,
+    /// The image's name is wrong, or it may not be pulled.
+    ImageName,
+    /// A container cannot be set up (a missing Secret, for instance).
+    ContainerConfig,
+    /// The runtime could not start a container.
+    StartError,
+    /// workspace-prep failed (a clone, for instance).
+    InitFailed,
+    /// The host ended before it was ready.
+    HostEnded,
+    /// A container was killed for its memory.
+    OutOfMemory,
+    /// The Pod's maximum lifetime ran out.
+    LifetimeExceeded,
+    /// Somebody deleted the Pod.
+    DeletedBySomeone,
+    /// The node was lost or the Pod evicted.
+    Evicted,
+    /// A budget ran out.
+    TimedOut,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A launch that failed.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// Why, for programs.
+    pub reason: Reason,
+    /// What happened, to what, and why.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+    /// The Pod's events, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// Tail of the log of the container concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The supervisor's report, when it left one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// Whether all that was made is deleted.
+    pub cleaned_up: bool,
+    /// What could not be deleted, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+}
+
+impl Failure {
+    /// A failure without evidence; nothing was made yet.
+    pub fn new(reason: Reason, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            hint: hint.into(),
+            events: Vec::new(),
+            log: None,
+            report: None,
+            cleaned_up: true,
+            left: Vec::new(),
+        }
+    }
+
+    /// The failure a call's error comes to.
+    pub fn from_error(error: &crate::cluster::Error) -> Self {
+        use crate::cluster::Error as E;
+        let (reason, hint) = match error {
+            E::Unreachable { .. } | E::Unreadable { .. } => (
+                Reason::Unreachable,
+                "check the server's address in the kubeconfig, and the network",
+            ),
+            E::TimedOut { .. } | E::Busy { .. } => (
+                Reason::Unreachable,
+                "try again, or give more time with --timeout",
+            ),
+            E::Unauthorized { .. } => (
+                Reason::Unauthorized,
+                "renew the credentials in the kubeconfig",
+            ),
+            E::Denied { .. } => (Reason::Denied, "have the cluster's operator apply deploy/"),
+            E::Quota { .. } => (Reason::Quota, "delete sandboxes, or have the quota raised"),
+            E::Policy { .. } => (
+                Reason::Policy,
+                "change the spec so that the policy allows it",
+            ),
+            E::Namespace { .. } => (
+                Reason::Namespace,
+                "name another namespace with -n, or create it with deploy/",
+            ),
+            E::Exists { .. } => (
+                Reason::NameTaken,
+                "take another name, or delete the other sandbox",
+            ),
+            E::NotFound { .. } | E::Conflict { .. } | E::Gone { .. } => (
+                Reason::DeletedBySomeone,
+                "see who else deletes or changes the session",
+            ),
+            E::Invalid { .. } => (Reason::Invalid, "change what the message names"),
+        };
+        Self::new(reason, error.to_string(), hint)
+    }
+}

@@ -1,0 +1,192 @@
+//! The token: 256 random bits, or the caller's own. It has no `Display`, its
+//! `Debug` says nothing, and its memory is wiped when it is dropped.
+
+use std::io::Read;
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+/// Longest token accepted from a caller, in bytes.
+pub const MAX_BYTES: u64 = 16 * 1024;
+
+/// The secret the host dials back with.
+#[derive(Clone)]
+pub struct Token(Zeroizing<String>);
+
+/// Why a caller's token cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The file cannot be read or written.
+    #[error("token file {path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nothing is in it.
+    #[error("token from {from} is empty")]
+    Empty {
+        /// Where it came from.
+        from: String,
+    },
+    /// It could not be an environment variable's value, or is far too long.
+    #[error(
+        "token from {from} must be at most {MAX_BYTES} bytes of UTF-8 text without NUL or line breaks"
+    )]
+    Malformed {
+        /// Where it came from.
+        from: String,
+    },
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// 256 random bits in hex.
+    pub fn random() -> Self {
+        Self(Zeroizing::new(crate::name::random_hex(32)))
+    }
+
+    /// Reads a token; one trailing line break is cut, as the supervisor does.
+    pub fn read(from: &str, reader: impl Read) -> Result<Self, TokenError> {
+        let mut text = Zeroizing::new(String::new());
+        reader
+            .take(MAX_BYTES + 1)
+            .read_to_string(&mut text)
+            .map_err(|source| {
+                if source.kind() == std::io::ErrorKind::InvalidData {
+                    TokenError::Malformed {
+                        from: from.to_owned(),
+                    }
+                } else {
+                    TokenError::Io {
+                        path: from.to_owned(),
+                        source,
+                    }
+                }
+            })?;
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Err(TokenError::Empty {
+                from: from.to_owned(),
+            });
+        }
+        if text.len() as u64 > MAX_BYTES || line.contains(['\0', '\n', '\r']) {
+            return Err(TokenError::Malformed {
+                from: from.to_owned(),
+            });
+        }
+        Ok(Self(Zeroizing::new(line.to_owned())))
+    }
+
+    /// Reads a token from a file.
+    pub fn read_file(path: &Path) -> Result<Self, TokenError> {
+        let name = path.display().to_string();
+        let file = std::fs::File::open(path).map_err(|source| TokenError::Io {
+            path: name.clone(),
+            source,
+        })?;
+        Self::read(&name, file)
+    }
+
+    /// Writes the token to a file of mode 0600; an existing file's mode is
+    /// narrowed before the token is in it.
+    pub fn write_file(&self, path: &Path) -> Result<(), TokenError> {
+        use std::io::Write as _;
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        let io = |source| TokenError::Io {
+            path: path.display().to_string(),
+            source,
+        };
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(io)?;
+        if file.metadata().map_err(io)?.is_file() {
+            file.set_permissions(std::fs::Permissions::from_mode(0o600))
+                .map_err(io)?;
+        }
+        file.write_all(self.0.as_bytes())
+            .and_then(|()| file.write_all(b"\n"))
+            .map_err(io)
+    }
+
+    /// The secret itself, for the Secret and for the caller.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// `text` with the token taken out, wherever it stands.
+    pub fn redact(&self, text: &str) -> String {
+        text.replace(self.expose(), "[redacted]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_token_has_256_bits_and_does_not_print_itself() {
+        let token = Token::random();
+        assert_eq!(token.expose().len(), 64);
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert_ne!(token.expose(), Token::random().expose());
+    }
+
+    #[test]
+    fn one_trailing_line_break_is_cut() {
+        assert_eq!(Token::read("x", &b"abc\n"[..]).unwrap().expose(), "abc");
+        assert_eq!(Token::read("x", &b"abc\r\n"[..]).unwrap().expose(), "abc");
+        assert!(matches!(
+            Token::read("x", &b"\n"[..]),
+            Err(TokenError::Empty { .. })
+        ));
+        for bad in [&b"a\nb"[..], b"a\0b", b"\xff"] {
+            assert!(matches!(
+                Token::read("x", bad),
+                Err(TokenError::Malformed { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_only_even_when_it_was_not() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(
+            &path,
+            "something longer than a token, and readable by all, .........................",
+        )
+        .unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let token = Token::random();
+        token.write_file(&path).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(Token::read_file(&path).unwrap().expose(), token.expose());
+    }
+
+    #[test]
+    fn redaction_finds_every_place() {
+        let token = Token::read("x", &b"s3cret"[..]).unwrap();
+        assert_eq!(
+            token.redact("a s3cret b s3cret"),
+            "a [redacted] b [redacted]"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! The table of verdicts, from statuses of the shape a kubelet writes.
+
+use serde_json::json;
+
+use super::*;
+
+fn pod(status: serde_json::Value) -> Pod {
+    serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
+        "spec": { "containers": [{ "name": "host" }] }, "status": status,
+    }))
+    .unwrap()
+}
+
+fn scheduled(init: serde_json::Value, host: serde_json::Value) -> Pod {
+    let status = |name: &str, state| json!({ "name": name, "image": "i:1", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+    pod(json!({
+        "phase": "Pending",
+        "conditions": [{ "type": "PodScheduled", "status": "True" }],
+        "initContainerStatuses": [status("workspace-prep", init)],
+        "containerStatuses": [status("host", host)],
+    }))
+}
+
+fn waiting_for(reason: &str, message: &str) -> serde_json::Value {
+    json!({ "waiting": { "reason": reason, "message": message } })
+}
+
+fn ended(code: i32, reason: &str, message: &str) -> serde_json::Value {
+    json!({ "terminated": { "exitCode": code, "reason": reason, "message": message } })
+}
+
+fn fatal(pod: &Pod) -> Fatal {
+    match Diagnosis::default().judge(pod) {
+        Verdict::Fatal(fatal) => fatal,
+        other => panic!("not fatal: {other:?}"),
+    }
+}
+
+fn stage(pod: &Pod) -> Stage {
+    match Diagnosis::default().judge(pod) {
+        Verdict::Wait(stage, _) => stage,
+        other => panic!("not waiting: {other:?}"),
+    }
+}
+
+#[test]
+fn each_part_of_a_launch_is_told_apart() {
+    let unscheduled = pod(
+        json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/1 nodes" }] }),
+    );
+    assert_eq!(
+        Diagnosis::default().judge(&unscheduled),
+        Verdict::Wait(Stage::Schedule, "0/1 nodes".into())
+    );
+    let initializing = waiting_for("PodInitializing", "");
+    assert_eq!(
+        stage(&scheduled(initializing.clone(), initializing.clone())),
+        Stage::Pull
+    );
+    assert_eq!(
+        stage(&scheduled(json!({ "running": {} }), initializing.clone())),
+        Stage::Init
+    );
+    assert_eq!(
+        stage(&scheduled(ended(0, "Completed", ""), initializing)),
+        Stage::Start
+    );
+    let running = scheduled(ended(0, "Completed", ""), json!({ "running": {} }));
+    assert_eq!(Diagnosis::default().judge(&running), Verdict::Ready);
+}
+
+#[test]
+fn a_missing_image_is_fatal_the_second_time_it_is_said() {
+    let mut diagnosis = Diagnosis::default();
+    let first = scheduled(
+        waiting_for("ErrImagePull", "failed to resolve: i:1: not found"),
+        json!({}),
+    );
+    let second = scheduled(
+        waiting_for("ImagePullBackOff", "Back-off: i:1: not found"),
+        json!({}),
+    );
+    assert!(matches!(
+        diagnosis.judge(&first),
+        Verdict::Wait(Stage::Pull, _)
+    ));
+    assert!(matches!(diagnosis.judge(&second), Verdict::Fatal(f) if f.reason == Reason::ImagePull));
+}
+
+#[test]
+fn a_registry_that_fails_is_waited_for() {
+    let mut diagnosis = Diagnosis::default();
+    let pod = scheduled(waiting_for("ErrImagePull", "connection refused"), json!({}));
+    for _ in 0..5 {
+        assert!(matches!(
+            diagnosis.judge(&pod),
+            Verdict::Wait(Stage::Pull, _)
+        ));
+    }
+}
+
+#[test]
+fn a_wrong_architecture_is_told_before_not_found() {
+    let text = "no match for platform in manifest: not found";
+    assert_eq!(
+        fatal(&scheduled(waiting_for("ErrImagePull", text), json!({}))).reason,
+        Reason::Platform
+    );
+}
+
+#[test]
+fn a_missing_secret_is_fatal_but_a_cache_gets_a_grace() {
+    let missing = waiting_for("CreateContainerConfigError", "secret \"x\" not found");
+    assert_eq!(
+        fatal(&scheduled(missing, json!({}))).reason,
+        Reason::ContainerConfig
+    );
+    let mut diagnosis = Diagnosis::default();
+    let passing = scheduled(
+        waiting_for("CreateContainerConfigError", "failed to sync secret cache"),
+        json!({}),
+    );
+    assert!(matches!(diagnosis.judge(&passing), Verdict::Wait(..)));
+}
+
+#[test]
+fn a_failed_clone_and_a_missing_git_are_two_messages() {
+    let clone = fatal(&scheduled(ended(128, "Error", ""), json!({})));
+    assert_eq!(
+        (clone.reason, clone.container),
+        (Reason::InitFailed, Some("workspace-prep"))
+    );
+    let report =
+        r#"{"v":1,"exitCode":127,"end":{"kind":"exec","errno":2,"message":"git: not found"}}"#;
+    let missing = fatal(&scheduled(ended(127, "Error", report), json!({})));
+    assert!(
+        missing.message.contains("git: not found") && missing.hint.contains("--prep-image"),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn a_host_that_ended_is_fatal_while_the_phase_still_says_running() {
+    let report = r#"{"v":1,"exitCode":78,"end":{"kind":"exit","code":78}}"#;
+    let mut pod = scheduled(ended(0, "Completed", ""), ended(78, "Error", report));
+    pod.status.as_mut().unwrap().phase = Some("Running".into());
+    let found = fatal(&pod);
+    assert_eq!(found.reason, Reason::HostEnded);
+    assert!(found.message.contains("code 78"), "{}", found.message);
+    assert_eq!(found.report.unwrap().exit_code, 78);
+    assert_eq!(
+        fatal(&scheduled(
+            ended(0, "Completed", ""),
+            ended(0, "Completed", "")
+        ))
+        .reason,
+        Reason::HostEnded
+    );
+}
+
+#[test]
+fn out_of_memory_is_told_even_with_exit_0() {
+    assert_eq!(
+        fatal(&scheduled(ended(0, "OOMKilled", ""), json!({}))).reason,
+        Reason::OutOfMemory
+    );
+}
+
+#[test]
+fn a_runtime_that_cannot_start_is_quoted_and_leaves_no_report() {
+    let found = fatal(&scheduled(
+        ended(0, "Completed", ""),
+        ended(128, "StartError", "exec: no such file"),
+    ));
+    assert_eq!(found.reason, Reason::StartError);
+    assert!(found.message.contains("exec: no such file") && found.report.is_none());
+}
+
+#[test]
+fn what_is_not_the_hosts_fault_is_said_so() {
+    let evicted = pod(json!({ "phase": "Failed", "reason": "Evicted", "message": "low on disk" }));
+    assert_eq!(fatal(&evicted).reason, Reason::Evicted);
+    let disrupted = pod(
+        json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True", "message": "preempted" }] }),
+    );
+    assert_eq!(fatal(&disrupted).reason, Reason::Evicted);
+    let expired = pod(json!({ "phase": "Failed", "reason": "DeadlineExceeded" }));
+    assert_eq!(fatal(&expired).reason, Reason::LifetimeExceeded);
+    let mut deleted = scheduled(json!({}), json!({}));
+    deleted.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    assert_eq!(fatal(&deleted).reason, Reason::DeletedBySomeone);
+}
+
+#[test]
+fn another_ones_gate_is_waited_for_and_named() {
+    let mut pod = scheduled(json!({}), json!({}));
+    pod.spec.as_mut().unwrap().scheduling_gates =
+        serde_json::from_value(json!([{ "name": "queue.example/wait" }])).unwrap();
+    assert!(
+        matches!(Diagnosis::default().judge(&pod), Verdict::Wait(Stage::Schedule, why) if why.contains("queue.example/wait"))
+    );
+}
