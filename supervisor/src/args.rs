@@ -19,7 +19,7 @@ pub const MOST_SECRETS: usize = 16;
 pub const MOST_KEPT: u64 = 1023;
 
 /// What went wrong: one line, without its newline.
-pub type Complaint = Text<512>;
+pub type Complaint = Text<320>;
 
 /// A variable of the host's environment that is read from a file.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,7 @@ pub enum Mode<'a> {
 }
 
 /// Everything that was asked for.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Clone, Copy)]
 pub struct Plan<'a> {
     /// Whose name we were called by.
@@ -238,7 +239,7 @@ impl<'a> Plan<'a> {
                     let parsed = text::number(level, 99).ok_or_else(|| {
                         complain(&[b"TINI_VERBOSITY=", level, b": not a number from 0 to 99"])
                     })?;
-                    self.verbosity = (parsed as u8).saturating_sub(1);
+                    self.verbosity = u8::try_from(parsed).unwrap_or(u8::MAX).saturating_sub(1);
                 }
             }
             Persona::Catatonit => {}
@@ -341,7 +342,7 @@ impl<'a> Plan<'a> {
             Flag::StopSignal => self.policy.stop = self.policy.stop.with(signal()?),
             Flag::NoStopSignal => self.policy.stop = self.policy.stop.without(signal()?),
             Flag::Restart => {
-                self.policy.restart = Some(restart(value.to_bytes()).ok_or_else(refuse)?)
+                self.policy.restart = Some(restart(value.to_bytes()).ok_or_else(refuse)?);
             }
             Flag::NoRestart => self.policy.no_restart.add(code()?),
             Flag::CloseFds => self.close_fds = true,

@@ -14,6 +14,7 @@ const NAME: &[u8] = b"podcradle-init";
 const PATH_ROOM: usize = 4096;
 
 /// Makes `directory` with its parents, mode 0755 under the umask, as `mkdir -p` does.
+#[inline(never)]
 pub fn prepare(flag: &[u8], directory: &CStr) -> Result<(), Complaint> {
     let refuse = |path: &[u8], why: &[u8]| complain(&[flag, b": cannot make ", path, b": ", why]);
     let whole = directory.to_bytes();
@@ -41,6 +42,7 @@ pub fn prepare(flag: &[u8], directory: &CStr) -> Result<(), Complaint> {
 }
 
 /// Copies this very program to `DIRECTORY/podcradle-init`, mode 0555, all of it or nothing.
+#[inline(never)]
 pub fn copy_to(directory: &CStr) -> Result<(), Complaint> {
     prepare(b"--copy-to", directory)?;
     let at = |suffix: &[u8], unique: u64| {
@@ -72,6 +74,7 @@ pub fn copy_to(directory: &CStr) -> Result<(), Complaint> {
     })
 }
 
+#[inline(never)]
 fn copy(draft: &CStr) -> sys::Result<()> {
     let source = open_self()?;
     let size = source.kind()?.size;

@@ -38,6 +38,7 @@ fn close_ranges(kept: &Kept) -> crate::sys::Result<()> {
 }
 
 /// Closes what /proc lists; not to be had without it, or when we may not read it.
+#[inline(never)]
 fn close_listed(kept: &Kept) -> bool {
     let Ok(directory) = Fd::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else {
         return false;

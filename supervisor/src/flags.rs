@@ -174,9 +174,8 @@ fn distance(from: &[u8], to: &[u8]) -> u8 {
     for (letter, line) in from.iter().zip(1_u8..) {
         let mut diagonal = line.wrapping_sub(1);
         let mut left = line;
-        let (first, rest) = match row.split_first_mut() {
-            Some(parts) => parts,
-            None => return u8::MAX,
+        let Some((first, rest)) = row.split_first_mut() else {
+            return u8::MAX;
         };
         *first = line;
         for (cell, other) in rest.iter_mut().zip(to) {

@@ -6,9 +6,14 @@
 //!                    Action   ↓  │
 //!                             step (pure)
 //! ```
+//! What needs a large buffer is `inline(never)`: the stack of PID 1 stays at three pages.
 //! One thread, no heap, no path to a panic; `sys` alone is unsafe.
 
 #![deny(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "an error is one line for a person and ends the program; there is no heap to box it in"
+)]
 
 pub mod args;
 mod deliver;
@@ -73,6 +78,7 @@ pub fn run(argv: &'static [Entry<'static>], envp: &'static [Entry<'static>]) -> 
 }
 
 /// An end without a host: one line, a report, our own code.
+#[inline(never)]
 fn refuse(plan: &Plan<'_>, complaint: &Complaint, began: u64) -> ! {
     log::line(complaint.as_bytes());
     let code = plan.persona.own_error();
@@ -89,6 +95,7 @@ fn refuse(plan: &Plan<'_>, complaint: &Complaint, began: u64) -> ! {
 }
 
 /// What the plan asks for beside a host, in the order in which it may fail.
+#[inline(never)]
 fn before_the_host(plan: &Plan<'_>) -> Result<(), Complaint> {
     match plan.mode {
         Mode::Help => sys::file::print(flags::USAGE),
@@ -121,6 +128,7 @@ fn version(persona: Persona) -> &'static [u8] {
     }
 }
 
+#[inline(never)]
 fn harden(plan: &Plan<'_>) -> Result<(), Complaint> {
     let refused = |flag: &[u8], errno: Errno| args::complain(&[flag, b": ", errors::text(errno)]);
     if plan.persona == Persona::Podcradle {

@@ -5,8 +5,9 @@ use crate::sys::file;
 use crate::text::Text;
 
 /// Writes one line.
+#[inline(never)]
 pub fn line(text: &[u8]) {
-    let mut line = Text::<640>::new();
+    let mut line = Text::<360>::new();
     line.push(b"podcradle-init: ");
     for byte in text {
         // A name with a newline in it must not look like two lines.

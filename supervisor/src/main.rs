@@ -6,15 +6,23 @@
 use core::ffi::{c_char, c_int};
 use podcradle_init::sys::memory::{table_from_main, table_until_null};
 
-/// Called by the C library with the memory the kernel set up.
+/// What the C library calls.
+///
+/// # Safety
+/// The arguments must be those of C's `main`: `count` strings and a table of the environment
+/// that a null ends, both alive and untouched as long as the process.
 #[unsafe(no_mangle)]
-pub extern "C" fn main(
-    argc: c_int,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
+pub unsafe extern "C" fn main(
+    count: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
 ) -> c_int {
-    // SAFETY: these are the tables of C's main: argc strings, a null-terminated environment,
-    // both alive and untouched as long as the process.
-    let (argv, envp) = unsafe { (table_from_main(argc, argv), table_until_null(envp)) };
-    podcradle_init::run(argv, envp)
+    // SAFETY: the caller's promise is the one these ask for.
+    let (arguments, environment) = unsafe {
+        (
+            table_from_main(count, arguments),
+            table_until_null(environment),
+        )
+    };
+    podcradle_init::run(arguments, environment)
 }

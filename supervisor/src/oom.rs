@@ -10,6 +10,7 @@ use core::ffi::CStr;
 const ROOM: usize = 8 * 1024;
 
 /// The count so far; `root` stands for /sys/fs/cgroup.
+#[inline(never)]
 pub fn kills(root: Option<&CStr>) -> Option<u64> {
     // A mapping of its own, given back at once: the stack of PID 1 stays small.
     let arena = Arena::new(ROOM).ok()?;
@@ -45,6 +46,7 @@ impl Place<'_> {
         self.read(path, buffer).or_else(|| self.read(b"", buffer))
     }
 
+    #[inline(never)]
     fn read(&self, path: &[u8], buffer: &mut [u8]) -> Option<u64> {
         let mut name = Text::<1024>::new();
         name.push(self.root)
@@ -64,13 +66,13 @@ fn read<'b>(path: &CStr, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
 /// The path of our group in the hierarchy that has `controller` (v2: the one with none).
 fn own_path<'a>(groups: &'a [u8], controller: &[u8]) -> &'a [u8] {
     let lines = groups.split(|byte| *byte == b'\n');
-    let found = lines.filter_map(|line| {
+    let mut found = lines.rev().filter_map(|line| {
         let (_, rest) = text::split(line, b':')?;
         let (controllers, path) = text::split(rest, b':')?;
         let mut names = controllers.split(|byte| *byte == b',');
         names.any(|name| name == controller).then_some(path)
     });
-    found.last().unwrap_or(b"")
+    found.next().unwrap_or(b"")
 }
 
 fn oom_kills(counters: &[u8]) -> Option<u64> {

@@ -4,6 +4,7 @@ use crate::sys::{self, file::Fd};
 use crate::text::{self, Text};
 
 /// Calls `each` with every entry of `directory` that is a number.
+#[inline(never)]
 pub fn each_number(directory: &Fd, mut each: impl FnMut(i32)) {
     let mut buffer = [0_u8; 1024];
     while let Ok(got) = directory.entries(&mut buffer) {
@@ -27,6 +28,7 @@ pub fn each_number(directory: &Fd, mut each: impl FnMut(i32)) {
 }
 
 /// State letter and parent of a process.
+#[inline(never)]
 pub fn stat(pid: i32) -> Option<(u8, i32)> {
     let mut path = Text::<40>::new();
     path.push(b"/proc/").signed(pid).push(b"/stat");

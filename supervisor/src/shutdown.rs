@@ -23,7 +23,7 @@ pub fn count(pid1: bool, exact: bool) -> u32 {
     let mut left = 0_u32;
     if let Some(directory) = proc::open_own().filter(|_| exact) {
         proc::each_number(&directory, |pid| {
-            left = left.saturating_add(u32::from(pid != 1))
+            left = left.saturating_add(u32::from(pid != 1));
         });
     }
     left.max(1)

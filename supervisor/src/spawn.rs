@@ -44,6 +44,7 @@ enum Fault {
 ///
 /// *Errors*: a line for the person who wrote the command: a secret that cannot be read, no
 /// memory, no process.
+#[inline(never)]
 pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Complaint> {
     let no_memory =
         |errno: Errno| complain(&[b"memory for the host's start: ", errors::text(errno)]);
@@ -63,7 +64,6 @@ pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Comp
     let listen = arena.bytes(32).map_err(no_memory)?;
     let path = arena.bytes(PATH_ROOM).map_err(no_memory)?;
     let script = arena.bytes(PATH_ROOM).map(Some).map_err(no_memory)?;
-    note.leave(0, 0, &[]);
     let own = sys::getpid();
     // Asked before the fork: the parent's setpgid may come before the child's first step.
     let our_group = sys::getpgrp();
@@ -106,7 +106,7 @@ pub fn exit_code(errno: Errno) -> u8 {
 }
 
 /// The line that tells why the host was not executed, and its errno.
-pub fn failure(host: &[u8], note: &ExecNote) -> Option<(Errno, Text<512>)> {
+pub fn failure(host: &[u8], note: &ExecNote) -> Option<(Errno, Complaint)> {
     let mut name = [0; NOTE_BYTES];
     let (errno, kind) = note.read(&mut name)?;
     let errno = Errno::from_raw(errno);
@@ -183,6 +183,7 @@ fn fill_environment<'a>(
     Ok(())
 }
 
+#[inline(never)]
 fn read_secret<'a>(secret: &Secret<'_>, arena: &'a Arena) -> Result<Entry<'a>, Complaint> {
     let refuse = |why: &[u8]| complain(&[b"--env-from-file: ", secret.text.to_bytes(), b": ", why]);
     let system = |errno: Errno| refuse(errors::text(errno));
@@ -225,6 +226,7 @@ fn read_secret<'a>(secret: &Secret<'_>, arena: &'a Arena) -> Result<Entry<'a>, C
 }
 
 /// In the child: session or group, terminal, descriptors, dispositions.
+#[inline(never)]
 fn settle_in(plan: &Plan<'_>, given: Given, our_group: i32) {
     if plan.own_session {
         let _ = sys::setsid();
@@ -261,7 +263,7 @@ fn drop_copies_from_terminal() {
     }
 }
 
-/// Sockets handed to us by pid are the host's now: LISTEN_PID follows when it named us.
+/// Sockets handed to us by pid are the host's now: `LISTEN_PID` follows when it named us.
 fn hand_sockets_on<'a>(envp: &mut [Entry<'a>], room: &'a mut [u8], supervisor: i32) {
     let mut ours = Text::<32>::new();
     ours.push(LISTEN_PID).signed(supervisor);
@@ -297,6 +299,7 @@ struct Search<'t, 'a> {
 type Failure = (Errno, Fault, Text<NOTE_BYTES>);
 
 impl<'a> Search<'_, 'a> {
+    #[inline(never)]
     fn run(mut self) -> Failure {
         let mut failure = (Errno::ENOENT, Fault::Host, Text::new());
         let host = args::first(self.argv.get(1..).unwrap_or(&[]));
@@ -439,7 +442,7 @@ fn interpreter(start: &[u8], file: &Fd, name: &mut Text<NOTE_BYTES>) {
     }
 }
 
-/// Offset and size of PT_INTERP's text in a 64-bit little-endian ELF file.
+/// Offset and size of the `PT_INTERP` text in a 64-bit little-endian ELF file.
 fn elf_interpreter(start: &[u8]) -> Option<(u64, u64)> {
     const PT_INTERP: u64 = 3;
     let number = |at: usize, size: usize| -> Option<u64> {

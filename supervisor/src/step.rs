@@ -130,6 +130,10 @@ pub struct Drain {
 }
 
 /// All that is remembered from event to event.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own for the report"
+)]
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     /// Where we stand.
@@ -288,6 +292,15 @@ pub fn step(policy: &Policy, state: State, event: Event, now: Millis) -> (State,
     (next, actions)
 }
 
+fn forward(policy: &Policy, signal: u8) -> Actions {
+    let stops_us = policy.suspend == Suspend::OnSignal && SignalSet::JOB_STOPS.has(signal);
+    match policy.rewrite.of(signal) {
+        0 => NOTHING,
+        to if stops_us => two(Action::Forward(to), Action::Suspend(STOP)),
+        to => one(Action::Forward(to)),
+    }
+}
+
 impl State {
     fn spawned(&mut self, pid: i32, now: Millis) -> Actions {
         if self.phase == Phase::Starting {
@@ -310,7 +323,7 @@ impl State {
                     self.phase = Phase::Stopping;
                     self.deadline = policy.grace.map(|grace| now.saturating_add(grace));
                 }
-                self.forward(policy, sent.signal)
+                forward(policy, sent.signal)
             }
             // A stop while no host lives ends the schedule of restarts.
             Phase::Backoff if stops => {
@@ -322,15 +335,6 @@ impl State {
                 NOTHING
             }
             _ => NOTHING,
-        }
-    }
-
-    fn forward(&self, policy: &Policy, signal: u8) -> Actions {
-        let stops_us = policy.suspend == Suspend::OnSignal && SignalSet::JOB_STOPS.has(signal);
-        match policy.rewrite.of(signal) {
-            0 => NOTHING,
-            to if stops_us => two(Action::Forward(to), Action::Suspend(STOP)),
-            to => one(Action::Forward(to)),
         }
     }
 

@@ -106,6 +106,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    #[inline(never)]
     fn spawn(&mut self) {
         match spawn::spawn(self.plan, self.given, self.note) {
             Ok(pid) => {
@@ -113,7 +114,7 @@ impl<'a> Supervisor<'a> {
                 // On a restart, too: the child hands the terminal over, we take it back.
                 self.has_terminal = !self.plan.own_session;
                 if self.plan.verbosity > 0 {
-                    let mut line = Text::<512>::new();
+                    let mut line = Complaint::new();
                     line.push(b"started ")
                         .push(first(self.plan.host))
                         .push(b" as pid ")
@@ -159,6 +160,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    #[inline(never)]
     fn host_ended(&mut self, end: End) {
         let mut end = end;
         if let Some((errno, line)) = spawn::failure(first(self.plan.host), self.note) {
@@ -219,6 +221,7 @@ impl<'a> Supervisor<'a> {
         })
     }
 
+    #[inline(never)]
     fn forward(&mut self, signal: u8) {
         let Some(target) = self.target() else {
             return;
@@ -248,6 +251,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    #[inline(never)]
     fn kill_host(&mut self) {
         let Some(host) = self.state.host else {
             return;
@@ -268,6 +272,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Stops us as `signal` would, and goes on when we are continued.
+    #[inline(never)]
     fn suspend(&mut self, signal: u8) {
         let own = sys::getpid();
         if signal == STOP {
@@ -289,6 +294,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    #[inline(never)]
     fn exit(&self, code: u8) -> ! {
         let after = oom::kills(self.plan.cgroup_root);
         let oom_kills = match (self.oom_before, after) {
@@ -312,9 +318,10 @@ impl<'a> Supervisor<'a> {
 }
 
 /// Writes the report of an end, whatever kind of.
+#[inline(never)]
 pub fn write_report(report: &Report<'_>, plan: &Plan<'_>) {
     if let Err(errno) = report::write(report.line().as_bytes(), plan.termination_log) {
-        let mut line = Text::<512>::new();
+        let mut line = Complaint::new();
         let path = plan
             .termination_log
             .map_or(&b""[..], |path| path.to_bytes());

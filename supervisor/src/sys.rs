@@ -95,12 +95,12 @@ pub fn take_signal(set: u64, timeout: Option<u64>) -> Result<Taken> {
     // SAFETY: for signals sent by a process these fields are set; for others they are read as
     // plain integers of the same memory, which is initialised either way.
     let (pid, uid) = unsafe { (info.si_pid(), info.si_uid()) };
-    let sent = info.si_code <= 0;
+    let by_process = info.si_code <= 0;
     Ok(Taken {
         signal: i32::try_from(signal).unwrap_or(0),
         code: info.si_code,
-        pid: if sent { pid } else { 0 },
-        uid: if sent { uid } else { 0 },
+        pid: if by_process { pid } else { 0 },
+        uid: if by_process { uid } else { 0 },
     })
 }
 

@@ -134,6 +134,10 @@ impl<const N: usize> Default for Text<N> {
 }
 
 /// UTF-8 of `c`. The library's own encoder has a panic for buffers that are too small.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "each arm shifts its bits into a byte"
+)]
 fn encode(c: char, room: &mut [u8; 4]) -> &[u8] {
     let code = c as u32;
     let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;

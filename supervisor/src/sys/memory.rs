@@ -94,6 +94,7 @@ impl Arena {
     }
 
     /// Hands out `count` zero bytes.
+    #[allow(clippy::mut_from_ref, reason = "each piece is handed out once")]
     pub fn bytes(&self, count: usize) -> Result<&mut [u8]> {
         let at = self.used.get();
         let end = at.checked_add(count).filter(|end| *end <= self.size);
@@ -105,7 +106,8 @@ impl Arena {
     }
 
     /// Hands out a table of `count` nulls.
-    pub fn table<'a>(&'a self, count: usize) -> Result<&'a mut [Entry<'a>]> {
+    #[allow(clippy::mut_from_ref, reason = "as for bytes")]
+    pub fn table(&self, count: usize) -> Result<&mut [Entry<'_>]> {
         const SIZE: usize = size_of::<Entry<'_>>();
         let aligned = self.used.get().wrapping_add(SIZE - 1) & !(SIZE - 1);
         self.used.set(aligned);
@@ -140,6 +142,7 @@ pub struct ExecNote {
 
 impl ExecNote {
     /// Maps a fresh, empty note, which stays for the life of the process.
+    #[allow(clippy::cast_ptr_alignment, reason = "a mapping starts at a page")]
     pub fn new() -> Result<&'static ExecNote> {
         let base = map(size_of::<ExecNote>(), libc::MAP_SHARED)?;
         // SAFETY: the mapping is page-aligned, large enough, zero (valid for atomics), never
@@ -147,7 +150,7 @@ impl ExecNote {
         Ok(unsafe { &*base.cast::<ExecNote>() })
     }
 
-    /// Leaves an error with the name of what was at fault; 0 clears the note.
+    /// Leaves an error with the name of what was at fault.
     pub fn leave(&self, errno: i32, kind: u8, name: &[u8]) {
         for (slot, byte) in self
             .name

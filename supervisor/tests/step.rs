@@ -1,0 +1,513 @@
+//! `step` with an injected clock: the schedule to the millisecond, and, over random orders
+//! of events, what must hold in any of them.
+
+use podcradle_init::reap::End;
+use podcradle_init::signals::{Rewrite, SignalSet};
+use podcradle_init::step::{
+    Action, BACKOFF_MOST, CodeSet, Event, HEALTHY, KILL_WAIT, Millis, PROBE, Phase, Policy, State,
+    Stop, Suspend, begin, step,
+};
+use proptest::prelude::*;
+
+const HOST: i32 = 7;
+
+fn policy() -> Policy {
+    Policy {
+        grace: None,
+        drain: 0,
+        restart: None,
+        no_restart: CodeSet::default(),
+        success: CodeSet::default(),
+        stop: SignalSet::STOP_REQUESTS,
+        rewrite: Rewrite::none(),
+        pid1: true,
+        suspend: Suspend::Never,
+    }
+}
+
+fn sent(signal: u8) -> Event {
+    Event::Signal(Stop {
+        signal,
+        pid: 3,
+        uid: 0,
+    })
+}
+
+fn exit(code: u8) -> Event {
+    Event::HostEnded(End::Exit { code })
+}
+
+/// A supervisor without a system: feeds events, collects actions, moves the clock.
+struct Bench {
+    policy: Policy,
+    state: State,
+    now: Millis,
+    /// What a look at the rest finds.
+    left: u32,
+    /// Whether SIGKILL works on what is left.
+    killable: bool,
+    done: Vec<Action>,
+}
+
+impl Bench {
+    fn new(policy: Policy) -> Bench {
+        let (state, actions) = begin();
+        let mut bench = Bench {
+            policy,
+            state,
+            now: 1_000_000,
+            left: 0,
+            killable: true,
+            done: vec![],
+        };
+        let actions: Vec<Action> = actions.iter().collect();
+        bench.carry_out(&actions);
+        bench
+    }
+
+    fn feed(&mut self, event: Event) -> Vec<Action> {
+        let before = self.done.len();
+        let (state, actions) = step(&self.policy, self.state, event, self.now);
+        let host = self.state.host;
+        self.state = state;
+        let actions: Vec<Action> = actions.iter().collect();
+        for action in &actions {
+            if matches!(action, Action::Forward(_) | Action::KillHost) {
+                assert!(
+                    host.is_some() && state.host.is_some(),
+                    "{action:?} without a host"
+                );
+            }
+        }
+        self.carry_out(&actions);
+        self.done[before..].to_vec()
+    }
+
+    fn carry_out(&mut self, actions: &[Action]) {
+        for action in actions {
+            self.done.push(*action);
+            match action {
+                Action::Spawn => drop(self.feed(Event::Spawned(HOST))),
+                Action::Probe => drop(self.feed(Event::Left(self.left))),
+                Action::KillRest if self.killable => self.left = 0,
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets the timers fire, until one has made `wanted` happen or none is set.
+    fn until(&mut self, wanted: impl Fn(&Action) -> bool) -> Option<Millis> {
+        for _ in 0..100_000 {
+            self.now = self.state.next_timer()?.max(self.now);
+            if self.feed(Event::Timer).iter().any(&wanted) {
+                return Some(self.now);
+            }
+        }
+        panic!("timers without end");
+    }
+
+    fn exit(&self) -> Option<u8> {
+        let exits: Vec<u8> = self
+            .done
+            .iter()
+            .filter_map(|action| match action {
+                Action::Exit(code) => Some(*code),
+                _ => None,
+            })
+            .collect();
+        assert!(exits.len() <= 1, "{:?}", self.done);
+        exits.first().copied()
+    }
+}
+
+#[test]
+fn without_a_schedule_no_timer_is_ever_set() {
+    let mut bench = Bench::new(policy());
+    for event in [sent(10), sent(15), Event::Reaped(3), Event::HostStopped(19)] {
+        bench.feed(event);
+        assert_eq!(bench.state.next_timer(), None, "{event:?}");
+    }
+    bench.feed(exit(7));
+    assert_eq!(bench.exit(), Some(7));
+}
+
+#[test]
+fn the_grace_runs_from_the_first_stop_and_a_second_neither_restarts_nor_shortens_it() {
+    let mut bench = Bench::new(Policy {
+        grace: Some(2_000),
+        ..policy()
+    });
+    let asked = bench.now;
+    assert_eq!(bench.feed(sent(15)), [Action::Forward(15)]);
+    for _ in 0..9 {
+        bench.now += 200;
+        assert_eq!(bench.feed(sent(15)), [Action::Forward(15)]);
+        assert_eq!(bench.feed(sent(2)), [Action::Forward(2)]);
+    }
+    assert_eq!(
+        bench.until(|action| *action == Action::KillHost),
+        Some(asked + 2_000)
+    );
+    bench.feed(Event::HostEnded(End::Signal {
+        signal: 9,
+        core: false,
+    }));
+    assert_eq!(bench.exit(), Some(137));
+    assert!(bench.state.grace_expired && !bench.state.unkillable);
+    assert_eq!(bench.state.stop.map(|stop| stop.signal), Some(15));
+}
+
+#[test]
+fn a_host_that_outlives_its_kill_ends_the_wait_all_the_same() {
+    let mut bench = Bench::new(Policy {
+        grace: Some(500),
+        ..policy()
+    });
+    let asked = bench.now;
+    bench.feed(sent(15));
+    let end = bench.until(|action| matches!(action, Action::Exit(_)));
+    assert_eq!(end, Some(asked + 500 + KILL_WAIT));
+    assert_eq!(bench.exit(), Some(137));
+    assert!(bench.state.unkillable);
+}
+
+#[test]
+fn a_refused_kill_ends_the_wait_at_once() {
+    let mut bench = Bench::new(Policy {
+        grace: Some(1_000),
+        ..policy()
+    });
+    bench.feed(sent(15));
+    bench.until(|action| *action == Action::KillHost);
+    bench.feed(Event::KillRefused);
+    assert_eq!(bench.exit(), Some(137));
+}
+
+#[test]
+fn a_drain_ends_with_the_last_process_and_keeps_the_code() {
+    let mut bench = Bench::new(Policy {
+        drain: 30_000,
+        ..policy()
+    });
+    bench.left = 2;
+    let actions = bench.feed(exit(3));
+    assert_eq!(actions, [Action::Probe, Action::TerminateRest]);
+    bench.feed(sent(15));
+    bench.now += 300;
+    bench.left = 0;
+    bench.feed(Event::Reaped(2));
+    let end = bench
+        .until(|action| matches!(action, Action::Exit(_)))
+        .unwrap();
+    assert!(end <= bench.now + PROBE.1);
+    assert_eq!(bench.exit(), Some(3));
+    let drain = bench.state.drain.unwrap();
+    assert_eq!((drain.left, drain.killed, drain.expired), (2, 0, false));
+    assert_eq!(bench.state.stop, None, "nobody stopped this host");
+}
+
+#[test]
+fn a_drain_that_runs_out_kills_what_is_left() {
+    for pid1 in [true, false] {
+        let mut bench = Bench::new(Policy {
+            drain: 1_000,
+            pid1,
+            ..policy()
+        });
+        bench.left = 4;
+        let started = bench.now;
+        bench.feed(exit(0));
+        assert_eq!(
+            bench.until(|action| *action == Action::KillRest),
+            Some(started + 1_000)
+        );
+        if !pid1 {
+            assert_eq!(bench.exit(), None, "what was killed must be reaped");
+            bench.until(|action| matches!(action, Action::Exit(_)));
+        }
+        assert_eq!(bench.exit(), Some(0));
+        let drain = bench.state.drain.unwrap();
+        assert_eq!((drain.left, drain.killed, drain.expired), (4, 4, true));
+    }
+}
+
+#[test]
+fn restarts_pause_one_two_four_seconds_and_stop_at_the_limit() {
+    let mut bench = Bench::new(Policy {
+        restart: Some(3),
+        ..policy()
+    });
+    for pause in [1_000, 2_000, 4_000] {
+        let ended = bench.now;
+        bench.feed(exit(9));
+        assert_eq!(
+            bench.until(|action| *action == Action::Spawn),
+            Some(ended + pause)
+        );
+    }
+    bench.feed(exit(9));
+    assert_eq!((bench.exit(), bench.state.restarts), (Some(9), 3));
+}
+
+#[test]
+fn a_minute_of_health_resets_pause_and_count_and_less_does_not() {
+    for (alive, pause) in [(HEALTHY - 1, 2_000), (HEALTHY, 1_000)] {
+        let mut bench = Bench::new(Policy {
+            restart: Some(u32::MAX),
+            ..policy()
+        });
+        bench.feed(exit(9));
+        bench.until(|action| *action == Action::Spawn);
+        bench.now += alive;
+        let ended = bench.now;
+        bench.feed(exit(9));
+        assert_eq!(
+            bench.until(|action| *action == Action::Spawn),
+            Some(ended + pause)
+        );
+    }
+    let mut bench = Bench::new(Policy {
+        restart: Some(u32::MAX),
+        ..policy()
+    });
+    for _ in 0..20 {
+        bench.feed(exit(9));
+        bench.until(|action| *action == Action::Spawn);
+    }
+    let ended = bench.now;
+    bench.feed(exit(9));
+    assert_eq!(
+        bench.until(|action| *action == Action::Spawn),
+        Some(ended + BACKOFF_MOST)
+    );
+}
+
+#[test]
+fn some_ends_are_final() {
+    let mut no_restart = CodeSet::default();
+    no_restart.add(78);
+    let mut success = CodeSet::default();
+    success.add(143);
+    let policy = Policy {
+        restart: Some(u32::MAX),
+        no_restart,
+        success,
+        ..policy()
+    };
+    let not_found = End::Exec {
+        errno: 2,
+        code: 127,
+    };
+    let terminated = End::Signal {
+        signal: 15,
+        core: false,
+    };
+    for (end, code) in [
+        (End::Exit { code: 0 }, 0),
+        (End::Exit { code: 78 }, 78),
+        (terminated, 0),
+        (not_found, 127),
+    ] {
+        let mut bench = Bench::new(policy);
+        bench.feed(Event::HostEnded(end));
+        assert_eq!(bench.exit(), Some(code), "{end:?}");
+    }
+    let mut bench = Bench::new(policy);
+    bench.feed(sent(15));
+    bench.feed(exit(9));
+    assert_eq!(bench.exit(), Some(9), "a stop was asked for");
+}
+
+#[test]
+fn a_stop_between_two_hosts_ends_at_once_and_other_signals_are_dropped() {
+    let mut bench = Bench::new(Policy {
+        restart: Some(u32::MAX),
+        ..policy()
+    });
+    bench.feed(exit(9));
+    for other in [1, 10, 17, 18, 40] {
+        assert_eq!(bench.feed(sent(other)), []);
+    }
+    assert_eq!(bench.feed(sent(2)), [Action::Exit(130)]);
+    assert!(bench.state.stopped_between);
+    assert_eq!(bench.state.end.map(End::code), Some(9));
+}
+
+#[test]
+fn a_stop_during_the_drain_before_a_restart_lets_the_drain_end_first() {
+    let mut bench = Bench::new(Policy {
+        restart: Some(u32::MAX),
+        drain: 5_000,
+        ..policy()
+    });
+    bench.left = 1;
+    bench.feed(exit(9));
+    assert_eq!(bench.feed(sent(15)), []);
+    bench.left = 0;
+    bench.until(|action| matches!(action, Action::Exit(_)));
+    assert_eq!(bench.exit(), Some(143));
+    assert_eq!(bench.state.restarts, 0);
+}
+
+#[test]
+fn what_is_a_stop_follows_the_rewriting() {
+    let mut rewrite = Rewrite::none();
+    rewrite.set(1, 15);
+    rewrite.set(3, 0);
+    rewrite.set(15, 10);
+    let stop = SignalSet::STOP_REQUESTS.without(2).with(12);
+    let policy = Policy {
+        rewrite,
+        stop,
+        ..policy()
+    };
+    for (signal, forwarded, stops) in [
+        (1, Some(15), true),
+        (2, Some(2), false),
+        (3, None, false),
+        (12, Some(12), true),
+        (15, Some(10), true),
+        (40, Some(40), false),
+        (17, None, false),
+    ] {
+        let mut bench = Bench::new(policy);
+        let expected: Vec<Action> = forwarded.map(Action::Forward).into_iter().collect();
+        assert_eq!(bench.feed(sent(signal)), expected, "signal {signal}");
+        assert_eq!(bench.state.stop.is_some(), stops, "signal {signal}");
+    }
+}
+
+#[test]
+fn we_stop_along_with_the_host_but_not_once_a_stop_was_asked_for() {
+    let mut bench = Bench::new(Policy {
+        suspend: Suspend::WithHost,
+        ..policy()
+    });
+    assert_eq!(bench.feed(Event::HostStopped(20)), [Action::Suspend(20)]);
+    assert_eq!(
+        bench.feed(Event::HostStopped(19)),
+        [],
+        "SIGSTOP is no job control"
+    );
+    bench.feed(sent(15));
+    assert_eq!(bench.feed(Event::HostStopped(20)), []);
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let times = (
+        prop::option::of(0..20_000_u64),
+        prop_oneof![Just(0), 1..20_000_u64],
+    );
+    (
+        times,
+        prop::option::of(0..5_u32),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|((grace, drain), restart, pid1, along)| Policy {
+            grace,
+            drain,
+            restart,
+            pid1,
+            suspend: if along && !pid1 {
+                Suspend::WithHost
+            } else {
+                Suspend::Never
+            },
+            ..policy()
+        })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (1..=64_u8).prop_map(sent),
+        2 => Just(sent(15)),
+        2 => any::<u8>().prop_map(exit),
+        1 => (1..=64_u8).prop_map(|signal| Event::HostEnded(End::Signal { signal, core: false })),
+        1 => (1..=31_u8).prop_map(Event::HostStopped),
+        2 => (1..1_000_u64).prop_map(Event::Reaped),
+        1 => Just(Event::KillRefused),
+        1 => (0..9_u32).prop_map(Event::Left),
+        1 => Just(Event::Spawned(99)),
+        4 => Just(Event::Timer),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever happens in whatever order: one exit at most, nothing after it, no action on
+    /// a host that is gone (asserted in `feed`), every orphan counted once.
+    #[test]
+    fn any_order_of_events_keeps_the_invariants(
+        policy in any_policy(),
+        killable in any::<bool>(),
+        events in prop::collection::vec((any_event(), 0..3_000_u64, 0..3_u32), 0..60),
+    ) {
+        let mut bench = Bench::new(policy);
+        bench.killable = killable;
+        let mut orphans = 0;
+        for (event, pause, left) in events {
+            bench.now += pause;
+            bench.left = left;
+            let over = bench.exit().is_some();
+            if let Event::Reaped(count) = event && !over {
+                orphans += count;
+            }
+            let actions = bench.feed(event);
+            prop_assert!(!over || actions.is_empty(), "{:?} after the exit", actions);
+            prop_assert_eq!(bench.state.orphans, orphans);
+            prop_assert_eq!(bench.exit().is_some(), bench.state.phase == Phase::Done);
+            let waits = bench.state.next_timer().is_some();
+            let needs = !matches!(bench.state.phase, Phase::Running | Phase::Done)
+                && !(bench.state.phase == Phase::Stopping && policy.grace.is_none());
+            prop_assert_eq!(waits, needs, "a timer in {:?}", bench.state.phase);
+        }
+    }
+
+    /// Once a stop was asked for, with a grace, the end comes within the schedule even when
+    /// neither the host nor anything else ever dies.
+    #[test]
+    fn nothing_outlives_the_schedule(
+        policy in any_policy(),
+        grace in 0..20_000_u64,
+        before in prop::collection::vec((any_event(), 0..3_000_u64), 0..30),
+    ) {
+        let mut bench = Bench::new(Policy { grace: Some(grace), restart: None, ..policy });
+        bench.left = 3;
+        bench.killable = false;
+        for (event, pause) in before {
+            if !matches!(event, Event::Left(_)) {
+                bench.feed(event);
+                bench.now += pause;
+            }
+        }
+        bench.feed(sent(15));
+        let asked = bench.now;
+        bench.until(|action| matches!(action, Action::Exit(_)));
+        prop_assert!(bench.exit().is_some());
+        let most = grace + KILL_WAIT + policy.drain + KILL_WAIT + PROBE.1;
+        prop_assert!(bench.now <= asked + most, "{} ms", bench.now - asked);
+    }
+
+    /// The host's own end decides the code, whatever was sent around it.
+    #[test]
+    fn the_hosts_code_is_never_lost(
+        policy in any_policy(),
+        before in prop::collection::vec(1..=64_u8, 0..20),
+        after in prop::collection::vec(1..=64_u8, 0..20),
+        code in any::<u8>(),
+    ) {
+        let mut bench = Bench::new(Policy { restart: None, ..policy });
+        bench.left = 1;
+        for signal in before {
+            bench.feed(sent(signal));
+        }
+        bench.feed(exit(code));
+        for signal in after {
+            bench.feed(sent(signal));
+        }
+        bench.until(|action| matches!(action, Action::Exit(_)));
+        prop_assert_eq!(bench.exit(), Some(code));
+    }
+}
