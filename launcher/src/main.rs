@@ -1,2 +1,7 @@
-//! `podcradle`.
-fn main() {}
+//! `podcradle`: arguments in, results on stdout, everything else on stderr.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,99 @@
+//! Exit codes, stable, as the README's table lists them.
+
+use std::process::ExitCode;
+
+use podcradle_launcher::cluster::Error;
+use podcradle_launcher::outcome::{Failure, Reason};
+
+/// Something that was not foreseen.
+pub const UNEXPECTED: u8 = 1;
+/// Bad input: a flag, a name, a file, the kubeconfig.
+pub const INPUT: u8 = 2;
+/// The API server cannot be reached or refuses the credentials.
+pub const UNREACHABLE: u8 = 3;
+/// RBAC or a policy of the cluster does not allow it.
+pub const FORBIDDEN: u8 = 4;
+/// The object does not exist, or its name is taken.
+pub const NAME: u8 = 5;
+/// The launch failed.
+pub const LAUNCH: u8 = 6;
+/// A budget or `--timeout` ran out.
+pub const TIMEOUT: u8 = 7;
+/// Something may be left behind; it is named.
+pub const LEFT: u8 = 8;
+
+/// Why the program ends without success.
+#[derive(Debug)]
+pub struct Failed {
+    code: u8,
+    lines: Vec<String>,
+}
+
+impl Failed {
+    pub fn new(code: u8, line: impl Into<String>) -> Self {
+        Self {
+            code,
+            lines: vec![line.into()],
+        }
+    }
+
+    pub fn unexpected(line: impl Into<String>) -> Self {
+        Self::new(UNEXPECTED, line)
+    }
+
+    pub fn input(line: impl Into<String>) -> Self {
+        Self::new(INPUT, line)
+    }
+
+    /// Bad input, one line a problem.
+    pub fn problems(text: &str) -> Self {
+        Self {
+            code: INPUT,
+            lines: text.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Says why on stderr.
+    pub fn report(self) -> ExitCode {
+        for line in self.lines {
+            eprintln!("podcradle: {line}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// The exit code of a failed launch; `signal` when one interrupted it.
+pub fn of_failure(failure: &Failure, signal: Option<i32>) -> u8 {
+    if !failure.left.is_empty() {
+        return LEFT;
+    }
+    match failure.reason {
+        Reason::Cancelled => signal
+            .and_then(|s| u8::try_from(128 + s).ok())
+            .unwrap_or(UNEXPECTED),
+        Reason::NameTaken => NAME,
+        Reason::Policy | Reason::Quota | Reason::Denied | Reason::AdmissionChanged => FORBIDDEN,
+        Reason::Unauthorized | Reason::Unreachable => UNREACHABLE,
+        Reason::Namespace => NAME,
+        Reason::Invalid => INPUT,
+        Reason::Unschedulable | Reason::TimedOut => TIMEOUT,
+        _ => LAUNCH,
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Unreachable { .. }
+            | Error::Unauthorized { .. }
+            | Error::Busy { .. }
+            | Error::Unreadable { .. } => UNREACHABLE,
+            Error::TimedOut { .. } => TIMEOUT,
+            Error::Denied { .. } | Error::Policy { .. } | Error::Quota { .. } => FORBIDDEN,
+            Error::NotFound { .. } | Error::Exists { .. } | Error::Namespace { .. } => NAME,
+            Error::Invalid { .. } => INPUT,
+            _ => UNEXPECTED,
+        };
+        Self::new(code, error.to_string())
+    }
+}

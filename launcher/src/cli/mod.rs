@@ -1,0 +1,84 @@
+//! The command line: `args` reads it, one file a verb carries it out, `exit`
+//! says how it went. Results go to stdout, everything else to stderr.
+
+mod args;
+mod exit;
+mod launch;
+mod logs;
+mod output;
+mod sessions;
+mod signals;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+use podcradle_launcher::Launcher;
+use podcradle_launcher::cluster::Source;
+
+use args::{Cli, Command};
+use exit::Failed;
+
+/// Time for a verb other than launch when `--timeout` does not say.
+const CALLS: Duration = Duration::from_secs(60);
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return args::refuse(&error),
+    };
+    logging(cli.global.verbose);
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return Failed::unexpected(format!("no runtime: {error}")).report(),
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => failed.report(),
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failed> {
+    let global = cli.global;
+    match cli.command {
+        Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
+        Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::List => sessions::list(&global).await,
+        Command::Status { name } => sessions::status(&global, &name).await,
+        Command::Logs(args) => logs::logs(&global, &args).await,
+        Command::Delete { names } => sessions::delete(&global, &names).await,
+    }
+}
+
+fn connect(global: &args::Global) -> Result<Launcher, Failed> {
+    let source = Source {
+        kubeconfig: global.kubeconfig.clone(),
+        context: global.context.clone(),
+        namespace: global.namespace.clone(),
+    };
+    Launcher::start(&source).map_err(|error| Failed::input(error.to_string()))
+}
+
+fn timeout(global: &args::Global) -> Duration {
+    global.timeout.unwrap_or(CALLS)
+}
+
+/// Our own lines, and with -v our reasons. The client's own log shows bodies
+/// it could not read, and one of them may be a Secret: it stays silent.
+fn logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "podcradle=info,podcradle_launcher=debug,warn",
+        _ => "podcradle=trace,podcradle_launcher=trace,info",
+    };
+    let filter = format!("{level},kube_client=off,kube_core=off,hyper=off,tower=off,rustls=off");
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+}

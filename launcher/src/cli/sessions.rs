@@ -1,0 +1,146 @@
+//! `podcradle reserve`, `list`, `status` and `delete`.
+
+use podcradle_launcher::lifecycle::{Deleted, Session};
+use podcradle_launcher::name;
+use serde_json::json;
+
+use super::args::{Global, Output, Reserve};
+use super::exit::{self, Failed};
+use super::{connect, output, timeout};
+
+pub fn reserve(args: &Reserve, format: Output) -> Result<(), Failed> {
+    name::check_rfc1123_label(&args.label, name::MAX_LABEL)
+        .map_err(|rule| Failed::input(format!("label {:?}: {rule}", args.label)))?;
+    let sandbox = name::generate(&args.label);
+    let launch_id = name::random_hex(8);
+    match format {
+        Output::Json => output::json(&json!({ "sandbox": sandbox, "launchId": launch_id })),
+        Output::Name => output::print(&format!("{sandbox}\n")),
+        Output::Table => output::print(&output::table(
+            &["SANDBOX", "LAUNCH ID"],
+            &[vec![sandbox, launch_id]],
+        )),
+    }
+}
+
+pub async fn list(global: &Global) -> Result<(), Failed> {
+    let sessions = connect(global)?.list(timeout(global)).await?;
+    match global.output {
+        Output::Json => output::json(&sessions),
+        Output::Name => {
+            let names: String = sessions
+                .iter()
+                .map(|s| format!("{}\n", s.sandbox))
+                .collect();
+            output::print(&names)
+        }
+        Output::Table => {
+            let rows: Vec<_> = sessions.iter().map(row).collect();
+            output::print(&output::table(
+                &["SANDBOX", "STATE", "AGE", "EXPIRES IN", "IMAGE"],
+                &rows,
+            ))
+        }
+    }
+}
+
+fn row(session: &Session) -> Vec<String> {
+    vec![
+        session.sandbox.clone(),
+        session.state.clone(),
+        output::distance(session.created.as_deref()),
+        output::distance(session.expires.as_deref()),
+        session.image.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+pub async fn status(global: &Global, name: &str) -> Result<(), Failed> {
+    check_name(name)?;
+    let launcher = connect(global)?;
+    let Some(session) = launcher.status(name, timeout(global)).await? else {
+        return Err(Failed::new(exit::NAME, no_such(name, launcher.namespace())));
+    };
+    match global.output {
+        Output::Json => output::json(&session),
+        Output::Name => output::print(&format!("{}\n", session.sandbox)),
+        Output::Table => output::print(&details(&session)),
+    }
+}
+
+fn details(session: &Session) -> String {
+    let dash = || "-".to_owned();
+    let host = session.host.as_ref().map_or_else(dash, |host| {
+        let code = host
+            .exit_code
+            .map_or_else(String::new, |code| format!(", exit code {code}"));
+        format!("{}{code}", host.state)
+    });
+    let report = session
+        .report
+        .as_ref()
+        .map_or_else(dash, podcradle_launcher::report::Report::summary);
+    let rows = [
+        ("sandbox", session.sandbox.clone()),
+        ("namespace", session.namespace.clone()),
+        ("state", session.state.clone()),
+        ("why", session.why.clone().unwrap_or_else(dash)),
+        ("host", host),
+        ("report", report),
+        ("image", session.image.clone().unwrap_or_else(dash)),
+        ("workspace", session.workspace.clone().unwrap_or_else(dash)),
+        ("node", session.node.clone().unwrap_or_else(dash)),
+        ("created", session.created.clone().unwrap_or_else(dash)),
+        (
+            "expires",
+            session
+                .expires
+                .clone()
+                .unwrap_or_else(|| "never".to_owned()),
+        ),
+    ];
+    rows.iter().fold(String::new(), |text, (key, value)| {
+        format!("{text}{key:10} {value}\n")
+    })
+}
+
+pub async fn delete(global: &Global, names: &[String]) -> Result<(), Failed> {
+    for name in names {
+        check_name(name)?;
+    }
+    let launcher = connect(global)?;
+    let mut failed = None;
+    for name in names {
+        match launcher.delete(name, timeout(global)).await {
+            Ok(Deleted::NotOurs) => {
+                let line = format!("service {name} was not made by podcradle; it was left alone");
+                failed = Some(Failed::new(exit::NAME, line));
+            }
+            Ok(done) => say_deleted(name, done, global.output)?,
+            // One that cannot be deleted does not keep the others.
+            Err(error) => {
+                if let Some(earlier) = failed.replace(Failed::from(error)) {
+                    let _ = earlier.report();
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> {
+    match format {
+        Output::Json => output::json(&json!({ "sandbox": name, "deleted": done })),
+        Output::Name => output::print(&format!("{name}\n")),
+        Output::Table if done == Deleted::Gone => output::print(&format!("{name} deleted\n")),
+        Output::Table => output::print(&format!("{name} was gone already\n")),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Failed> {
+    name::check_rfc1035_label(name, name::MAX_NAME)
+        .map_err(|rule| Failed::input(format!("sandbox {name:?}: {rule}")))
+}
+
+fn no_such(name: &str, namespace: &str) -> String {
+    format!("sandbox {name} does not exist in namespace {namespace}; see: podcradle list")
+}
