@@ -470,3 +470,75 @@ fn elf_interpreter(start: &[u8]) -> Option<(u64, u64)> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_shell() {
+        for missing in [
+            Errno::ENOENT,
+            Errno::ENOTDIR,
+            Errno::ELOOP,
+            Errno::ENAMETOOLONG,
+        ] {
+            assert_eq!(exit_code(missing), 127);
+        }
+        for there in [Errno::EACCES, Errno::ENOEXEC, Errno::E2BIG, Errno::ETXTBSY] {
+            assert_eq!(exit_code(there), 126);
+        }
+    }
+
+    #[test]
+    fn a_path_is_joined_or_refused_whole() {
+        let mut room = [0; 16];
+        assert_eq!(join(&mut room, b"/bin", b"sh"), Some(c"/bin/sh"));
+        assert_eq!(join(&mut room, b"", b"sh"), Some(c"sh"));
+        assert_eq!(join(&mut room, b"/123456789abcd", b"sh"), None);
+    }
+
+    #[test]
+    fn our_own_interpreter_is_found_in_our_own_header() {
+        let file = Fd::open(c"/proc/self/exe", libc::O_RDONLY, 0).unwrap();
+        let mut start = [0; 512];
+        file.read_at(&mut start, 0).unwrap();
+        let mut name = Text::new();
+        interpreter(&start, &file, &mut name);
+        let name = String::from_utf8(name.as_bytes().to_vec()).unwrap();
+        assert!(name.starts_with("/lib") && name.contains("ld-"), "{name}");
+    }
+
+    #[test]
+    fn garbage_has_no_interpreter() {
+        let mut start =
+            *b"\x7fELF\x02\x01............................................................";
+        assert_eq!(elf_interpreter(&start), None);
+        start[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(elf_interpreter(&start), None);
+        assert_eq!(elf_interpreter(b""), None);
+    }
+
+    #[test]
+    fn a_shebang_names_its_program() {
+        let file = Fd::open(c"/dev/null", libc::O_RDONLY, 0).unwrap();
+        for (line, program) in [
+            ("#!/nope\nx", "/nope"),
+            ("#! \t/a b\r\n", "/a"),
+            ("#!\n", ""),
+            ("x", ""),
+        ] {
+            let mut name = Text::new();
+            interpreter(line.as_bytes(), &file, &mut name);
+            assert_eq!(name.as_bytes(), program.as_bytes(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_told_from_programs() {
+        assert!(is_binary(b"\x7fELF\n"));
+        assert!(is_binary(b"a\0b\n"));
+        assert!(!is_binary(b"echo hi\n\0"));
+        assert!(!is_binary(b""));
+    }
+}

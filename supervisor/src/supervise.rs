@@ -54,6 +54,8 @@ impl<'a> Supervisor<'a> {
 
     /// Runs to the end of the host and beyond. Exits the process.
     pub fn run(mut self) -> ! {
+        // Before the host: it may run into its limit at once.
+        self.oom_before = oom::kills(self.plan.cgroup_root);
         let (state, actions) = step::begin();
         self.state = state;
         self.perform(actions);
@@ -61,7 +63,6 @@ impl<'a> Supervisor<'a> {
         if self.plan.policy.restart.is_none() {
             descriptors::let_go(self.plan.persona != Persona::Podcradle);
         }
-        self.oom_before = oom::kills(self.plan.cgroup_root);
         loop {
             let timer = self.state.next_timer();
             let wait = timer.map(|at| {
