@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Anything: a broken archive fails the test that reads it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -116,6 +116,69 @@ impl Archive {
             files,
         })
     }
+}
+
+impl Archive {
+    /// Writes one platform the way every docker reads it, old ones too.
+    pub fn write_for_docker(&self, platform: &str, tag: &str, to: &Path) -> Result<(), Error> {
+        let name = |digest: &Value| {
+            let digest = digest.as_str().unwrap_or_default();
+            format!("blobs/{}", digest.replace(':', "/"))
+        };
+        let mut manifests = self.index["manifests"].as_array().into_iter().flatten();
+        let wanted = |one: &&Value| {
+            let Value::String(os) = &one["platform"]["os"] else {
+                return false;
+            };
+            let Value::String(arch) = &one["platform"]["architecture"] else {
+                return false;
+            };
+            format!("{os}/{arch}") == platform
+        };
+        let descriptor = manifests
+            .find(wanted)
+            .ok_or_else(|| format!("no {platform}"))?;
+        let manifest = self.json(descriptor["digest"].as_str().unwrap_or_default())?;
+        let config = name(&manifest["config"]["digest"]);
+        let layers = manifest["layers"].as_array().into_iter().flatten();
+        let layers: Vec<_> = layers.map(|layer| name(&layer["digest"])).collect();
+        let list = json!([{ "Config": config, "RepoTags": [tag], "Layers": layers }]).to_string();
+
+        let blob = |name: &String| {
+            let bytes = self
+                .blobs
+                .get(name)
+                .ok_or_else(|| format!("no blob {name}"))?;
+            Ok::<_, Error>((name.clone(), bytes.as_slice()))
+        };
+        let blobs: Vec<_> = layers
+            .iter()
+            .chain([&config])
+            .map(blob)
+            .collect::<Result<_, _>>()?;
+        let blobs = blobs.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+        write_tar(
+            to,
+            [("manifest.json", list.as_bytes())]
+                .into_iter()
+                .chain(blobs),
+        )
+    }
+}
+
+/// Writes files into an archive.
+pub fn write_tar<'a>(
+    to: &Path,
+    files: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Result<(), Error> {
+    let mut tar = tar::Builder::new(File::create(to)?);
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, bytes)?;
+    }
+    Ok(tar.finish()?)
 }
 
 fn entries(layer: &[u8]) -> Result<Vec<Entry>, Error> {

@@ -1,17 +1,20 @@
 //! The images as they were baked: what the archives in `out/images` hold, that
-//! baking again gives the same digest, what the bills of materials list, and
-//! how the credential helper behaves. Nothing is run from an image here: that
-//! is for the suites which have a container engine or a cluster.
+//! baking again gives the same digest, what the bills of materials list, how
+//! the credential helper behaves, and the images at work under a docker engine.
+//! Under a kubelet they are at work in the end-to-end suite.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod archive;
 mod bake;
 mod bill;
+mod containers;
 mod contents;
 mod credential;
+mod engine;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use podcradle_tests::harness::Suite;
 
@@ -36,5 +39,9 @@ fn main() -> ExitCode {
     }
     credential::add(&mut suite);
     bake::add(&mut suite);
-    suite.run()
+    let engine = Arc::default();
+    containers::add(&mut suite, &engine);
+    let code = suite.run();
+    engine.stop();
+    code
 }
