@@ -2,6 +2,7 @@
 //!
 //! All of it is best effort, and without a terminal it does nothing. SIGTTOU is blocked.
 
+use crate::signals::{CONT, SignalSet};
 use crate::sys::{self, file::Fd, terminal};
 
 enum Terminal {
@@ -24,6 +25,22 @@ impl Terminal {
         match self {
             Terminal::Inherited(fd) => *fd,
             Terminal::Opened(fd) => fd.number(),
+        }
+    }
+}
+
+/// Whether `group` is the foreground group of our terminal.
+pub fn is(group: i32) -> bool {
+    Terminal::find().is_some_and(|terminal| terminal::foreground(terminal.fd()) == Ok(group))
+}
+
+/// Gives up the terminal on standard input, for a host with a session of its own to take.
+pub fn abandon() {
+    const HUP: u8 = 1;
+    if terminal::abandon(0).is_ok() {
+        // To a session leader the kernel says so by these two; they are not for the host.
+        for signal in [HUP, CONT] {
+            let _ = sys::take_signal(SignalSet::of(&[signal]).bits(), Some(0));
         }
     }
 }

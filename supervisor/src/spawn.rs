@@ -40,12 +40,17 @@ enum Fault {
     Directory = 3,
 }
 
-/// Starts the host; the child never comes back from here.
+/// Starts the host, `in_front` when it is to have the terminal; the child never comes back.
 ///
 /// *Errors*: a line for the person who wrote the command: a secret that cannot be read, no
 /// memory, no process.
 #[inline(never)]
-pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Complaint> {
+pub fn spawn(
+    plan: &Plan<'_>,
+    given: Given,
+    in_front: bool,
+    note: &ExecNote,
+) -> Result<i32, Complaint> {
     let no_memory =
         |errno: Errno| complain(&[b"memory for the host's start: ", errors::text(errno)]);
     let arena = Arena::new(room(plan)).map_err(no_memory)?;
@@ -66,7 +71,7 @@ pub fn spawn(plan: &Plan<'_>, given: Given, note: &ExecNote) -> Result<i32, Comp
     let script = arena.bytes(PATH_ROOM).map(Some).map_err(no_memory)?;
     let own = sys::getpid();
     // Asked before the fork: the parent's setpgid may come before the child's first step.
-    let our_group = sys::getpgrp();
+    let our_group = in_front.then(sys::getpgrp);
     match sys::fork() {
         Err(errno) => Err(complain(&[
             b"cannot fork for the host: ",
@@ -227,14 +232,16 @@ fn read_secret<'a>(secret: &Secret<'_>, arena: &'a Arena) -> Result<Entry<'a>, C
 
 /// In the child: session or group, terminal, descriptors, dispositions.
 #[inline(never)]
-fn settle_in(plan: &Plan<'_>, given: Given, our_group: i32) {
+fn settle_in(plan: &Plan<'_>, given: Given, our_group: Option<i32>) {
     if plan.own_session {
         let _ = sys::setsid();
         let _ = terminal::adopt(0);
     } else {
         let _ = sys::own_group(0);
         drop_copies_from_terminal();
-        foreground::pass(our_group, sys::getpid());
+        if let Some(group) = our_group {
+            foreground::pass(group, sys::getpid());
+        }
     }
     if plan.close_fds {
         descriptors::close_above_2(&plan.kept);

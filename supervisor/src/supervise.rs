@@ -63,16 +63,12 @@ impl<'a> Supervisor<'a> {
         if self.plan.policy.restart.is_none() {
             descriptors::let_go(self.plan.persona != Persona::Podcradle);
         }
+        let mut more = false;
         loop {
-            let timer = self.state.next_timer();
-            let wait = timer.map(|at| {
-                at.saturating_mul(NANOS)
-                    .saturating_sub(sys::monotonic_nanos())
-            });
-            let taken = sys::take_signal(SignalSet::ALL.bits(), wait);
+            let taken = sys::take_signal(SignalSet::ALL.bits(), self.wait(more));
             // Reaping comes first: SIGCHLD may be stuck behind a flood of others, and what is
             // dead must not be signalled.
-            self.reap();
+            more = self.reap();
             if let Ok(taken) = taken {
                 self.signal(taken);
             }
@@ -80,6 +76,15 @@ impl<'a> Supervisor<'a> {
                 self.handle(Event::Timer);
             }
         }
+    }
+
+    /// How long to wait for a signal, in nanoseconds; `None`: until there is one.
+    fn wait(&self, more: bool) -> Option<u64> {
+        if more {
+            return Some(0);
+        }
+        let timer = self.state.next_timer()?.saturating_mul(NANOS);
+        Some(timer.saturating_sub(sys::monotonic_nanos()))
     }
 
     fn handle(&mut self, event: Event) {
@@ -109,11 +114,15 @@ impl<'a> Supervisor<'a> {
 
     #[inline(never)]
     fn spawn(&mut self) {
-        match spawn::spawn(self.plan, self.given, self.note) {
+        if self.plan.own_session {
+            foreground::abandon();
+        } else {
+            // On a restart, too: we took it back when the last host ended.
+            self.has_terminal = foreground::is(sys::getpgrp());
+        }
+        match spawn::spawn(self.plan, self.given, self.has_terminal, self.note) {
             Ok(pid) => {
                 self.group = pid;
-                // On a restart, too: the child hands the terminal over, we take it back.
-                self.has_terminal = !self.plan.own_session;
                 if self.plan.verbosity > 0 {
                     let mut line = Complaint::new();
                     line.push(b"started ")
@@ -133,31 +142,46 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn reap(&mut self) {
+    /// Takes what is dead; tells whether there may be more. The number at a time is limited,
+    /// so that whoever makes orphans without end holds up neither the timers nor the host's end.
+    fn reap(&mut self) -> bool {
+        const AT_A_TIME: u64 = 4096;
         if self.plan.own_session && self.state.host.is_some_and(sys::has_ended) {
             // dumb-init's way: before the pid is given back, its group is told to stop.
             let _ = sys::kill(self.group.wrapping_neg(), i32::from(TERM));
         }
         let stops_too = self.plan.policy.suspend == Suspend::WithHost;
         let mut others = 0_u64;
-        while let Some((pid, change)) = reap::next(stops_too) {
+        let mut ended = None;
+        while others < AT_A_TIME
+            && let Some((pid, change)) = reap::next(stops_too)
+        {
             let host = self.state.host == Some(pid);
             match change {
-                Change::Ended(end) if host => self.host_ended(end),
+                Change::Ended(end) if host => ended = Some(end),
                 Change::Ended(_) => {
                     others = others.wrapping_add(1);
-                    if self.plan.warn_on_reap {
-                        let mut line = Text::<64>::new();
-                        line.push(b"reaped orphan with pid ").signed(pid);
-                        log::line(line.as_bytes());
-                    }
+                    self.say_reaped(pid);
                 }
                 Change::Stopped(signal) if host => self.handle(Event::HostStopped(signal)),
                 Change::Stopped(_) => {}
             }
         }
+        // Those that died with the host are counted before its end may be ours.
         if others > 0 {
             self.handle(Event::Reaped(others));
+        }
+        if let Some(end) = ended {
+            self.host_ended(end);
+        }
+        others == AT_A_TIME
+    }
+
+    fn say_reaped(&self, pid: i32) {
+        if self.plan.warn_on_reap {
+            let mut line = Text::<64>::new();
+            line.push(b"reaped orphan with pid ").signed(pid);
+            log::line(line.as_bytes());
         }
     }
 
@@ -180,20 +204,7 @@ impl<'a> Supervisor<'a> {
         if self.has_terminal {
             foreground::take_back(self.group);
         }
-        // Orphans that died with it are counted before the report, not after.
-        self.handle_after_reaping(Event::HostEnded(end));
-    }
-
-    /// The end of the host may be ours: whatever else is dead by now is reaped first.
-    fn handle_after_reaping(&mut self, event: Event) {
-        let mut others = 0_u64;
-        while let Some((_, change)) = reap::next(false) {
-            others = others.wrapping_add(u64::from(matches!(change, Change::Ended(_))));
-        }
-        if others > 0 {
-            self.handle(Event::Reaped(others));
-        }
-        self.handle(event);
+        self.handle(Event::HostEnded(end));
     }
 
     fn signal(&mut self, taken: Taken) {
@@ -227,9 +238,9 @@ impl<'a> Supervisor<'a> {
         let Some(target) = self.target() else {
             return;
         };
-        if signal == CONT && !self.plan.policy.pid1 && self.has_terminal {
-            // The shell above has put us in the foreground: that is the host's place.
-            foreground::pass(sys::getpgrp(), self.group);
+        if signal == CONT && !self.plan.policy.pid1 && !self.plan.own_session {
+            // The shell above may have put us in the foreground: that is the host's place.
+            self.has_terminal |= foreground::pass(sys::getpgrp(), self.group);
         }
         if let Err(errno) = sys::kill(target, i32::from(signal)) {
             if self.warned {
@@ -288,7 +299,7 @@ impl<'a> Supervisor<'a> {
         let _ = sys::kill(if whole_job { 0 } else { own }, i32::from(signal));
         let _ = sys::set_mask(SignalSet::ALL.bits());
         if sys::take_signal(SignalSet::of(&[CONT]).bits(), Some(0)).is_ok() {
-            foreground::pass(sys::getpgrp(), self.group);
+            self.has_terminal |= foreground::pass(sys::getpgrp(), self.group);
             let _ = sys::kill(self.group.wrapping_neg(), i32::from(CONT));
         } else if whole_job {
             foreground::pass(sys::getpgrp(), self.group);

@@ -1,5 +1,7 @@
 //! Arguments and environment become a plan, or one line that names flag, value and remedy.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use podcradle_init::args::{Mode, Plan};
 use podcradle_init::flags::Persona;
 use podcradle_init::step::Suspend;
@@ -150,7 +152,7 @@ fn a_secret_named_twice_is_the_later_one() {
         plan.secrets
             .iter()
             .flatten()
-            .map(|s| s.path())
+            .map(podcradle_init::args::Secret::path)
             .collect::<Vec<&CStr>>(),
         [c"/2"]
     );

@@ -1,5 +1,7 @@
 //! The report: one line of valid JSON, small, with the fields its schema knows.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use podcradle_init::reap::End;
 use podcradle_init::report::{MOST, Report};
 use podcradle_init::step::{Drain, State, Stop};
