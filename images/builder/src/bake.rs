@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::arch::Arch;
 use crate::commit::Commit;
 use crate::process::{ProcessError, run};
+use crate::stamp::Stamp;
 use crate::{rootfs, stage};
 
 /// Exports dpkg's list of the sandbox image to `out/packages/linux_<arch>`.
@@ -29,7 +30,7 @@ pub fn packages(root: &Path, base: Base) -> Result<(), BakeError> {
 }
 
 /// What to bake, from what, and where it goes.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Bake targets (default: supervisor, sandbox and launcher)
     #[arg(value_name = "TARGET")]
@@ -87,6 +88,8 @@ pub enum BakeError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error("cannot tell whether the archives are up to date")]
+    Stamp(#[source] std::io::Error),
     #[error("{path} is missing: {hint}")]
     NotStaged { path: PathBuf, hint: &'static str },
 }
@@ -100,7 +103,74 @@ pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
         source,
     })?;
     let commit = Commit::of(root)?;
-    Ok(run(&mut call(root, options, &commit))?)
+    let mut call = call(root, options, &commit);
+    let plain = |target: &String| stage::IMAGES.contains(&target.as_str());
+    if options.export != Export::Archive || options.no_cache || !options.targets.iter().all(plain) {
+        return Ok(run(&mut call)?);
+    }
+    let stamp = stamp(root, options, &call).map_err(BakeError::Stamp)?;
+    let file = archives.join(format!(".{}.stamp", names(options).join("-")));
+    let written = |name: &String| archives.join(format!("{name}.tar")).exists();
+    if names(options).iter().all(written)
+        && fs::read_to_string(&file).is_ok_and(|last| last == stamp)
+    {
+        eprintln!("{}: up to date", archives.display());
+        return Ok(());
+    }
+    run(&mut call)?;
+    fs::write(&file, stamp).map_err(BakeError::Stamp)
+}
+
+/// The names of the archives a call writes, as in the bake file.
+fn names(options: &Options) -> Vec<String> {
+    let targets = match options.targets.as_slice() {
+        [] => stage::IMAGES.map(str::to_owned).to_vec(),
+        targets => targets.to_vec(),
+    };
+    let named = |target: String| match options.arch {
+        Some(arch) => format!("{target}-{}", arch.name()),
+        None => target,
+    };
+    targets.into_iter().map(named).collect()
+}
+
+/// Everything that decides what the archives hold.
+fn stamp(root: &Path, options: &Options, call: &Command) -> std::io::Result<String> {
+    let mut stamp = Stamp::of(call);
+    for name in [
+        "BASE",
+        "PLATFORMS",
+        "REPOSITORY",
+        "REVISION",
+        "SOURCE",
+        "TAG",
+        "VERSION",
+    ] {
+        stamp.add_variable(name);
+    }
+    for folder in [
+        "images/rootfs",
+        "images/supervisor",
+        "images/launcher",
+        "images/sandbox/files",
+    ] {
+        stamp.add_folder(&root.join(folder))?;
+    }
+    for file in ["images/docker-bake.hcl", "images/sandbox/Dockerfile"] {
+        stamp.add_large(&root.join(file))?;
+    }
+    for image in names(&Options {
+        arch: None,
+        ..options.clone()
+    }) {
+        stamp.add_folder(&root.join("out/stage").join(image))?;
+    }
+    if options.base == Base::Rootfs {
+        for arch in Arch::ALL {
+            stamp.add_large(&rootfs::place_of(root, arch))?;
+        }
+    }
+    Ok(stamp.finish())
 }
 
 fn call(root: &Path, options: &Options, commit: &Commit) -> Command {

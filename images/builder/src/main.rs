@@ -12,6 +12,7 @@ mod process;
 mod rootfs;
 mod sbom;
 mod stage;
+mod stamp;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
