@@ -24,7 +24,8 @@ pub(super) enum Hierarchies {
 }
 
 /// Reads `/proc/self/mountinfo`. A hybrid machine (v1 controllers, an empty v2
-/// tree beside them) counts as v1, as runc and the kubelet see it.
+/// tree beside them) counts as v1, as the kubelet sees it; that v2 tree is one
+/// more directory, since the container runtime uses it too.
 pub(super) fn detect(mountinfo: &str) -> Result<Hierarchies> {
     let mut v1 = Vec::new();
     let mut v2 = None;
@@ -43,7 +44,10 @@ pub(super) fn detect(mountinfo: &str) -> Result<Hierarchies> {
     }
     v1.dedup();
     match v2 {
-        _ if !v1.is_empty() => Ok(Hierarchies::V1(v1)),
+        _ if !v1.is_empty() => {
+            v1.extend(v2);
+            Ok(Hierarchies::V1(v1))
+        }
         Some(root) => Ok(Hierarchies::V2(root)),
         None => Err(Error::Cgroup(
             "neither version is mounted on this machine; mount cgroup2 on /sys/fs/cgroup".into(),
@@ -120,11 +124,6 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Whether anything of that name is there.
-    pub fn exists(&self, name: &str) -> bool {
-        self.roots().iter().any(|root| root.join(name).exists())
-    }
-
     /// Switches controllers off again that [`create`](Self::create) switched on.
     pub fn disable(&self, controllers: &[String]) {
         if let Self::V2(root) = self {
@@ -178,7 +177,7 @@ fn remove_dir(dir: &Path, deadline: Instant) -> Result<()> {
 fn fill_cpuset(root: &Path, dir: &Path) -> Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let (from, to) = (root.join(file), dir.join(file));
-        if to.exists() {
+        if from.exists() && to.exists() {
             let value = fs::read_to_string(&from).at("read", &from)?;
             fs::write(&to, value.trim()).at("write", &to)?;
         }
@@ -219,9 +218,9 @@ mod tests {
         25 24 0:21 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     #[test]
-    fn a_hybrid_machine_is_v1_and_the_empty_v2_tree_is_left_alone() {
-        let roots = vec!["/sys/fs/cgroup/cpu".into(), "/sys/fs/cgroup/systemd".into()];
-        assert_eq!(detect(V1).unwrap(), Hierarchies::V1(roots));
+    fn a_hybrid_machine_is_v1_with_the_empty_v2_tree_as_one_more() {
+        let roots = ["cpu", "systemd", "unified"].map(|dir| Path::new("/sys/fs/cgroup").join(dir));
+        assert_eq!(detect(V1).unwrap(), Hierarchies::V1(roots.into()));
     }
 
     #[test]
@@ -287,7 +286,7 @@ mod tests {
         fs::create_dir_all(root.path().join("bed/a/b")).unwrap();
         fs::create_dir_all(root.path().join("bed/c")).unwrap();
         tree.remove("bed", Duration::ZERO).unwrap();
-        assert!(!tree.exists("bed"));
+        assert!(!root.path().join("bed").exists());
         tree.remove("bed", Duration::ZERO).unwrap();
     }
 

@@ -124,7 +124,7 @@ impl Layout {
     }
 
     /// A link name has 15 characters at most, hence the digest.
-    pub(super) fn bridge(&self) -> String {
+    pub fn bridge(&self) -> String {
         let digest = Sha256::digest(self.name.as_bytes());
         format!(
             "pcbr-{:02x}{:02x}{:02x}{:02x}",
