@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use thiserror::Error;
 
 use crate::arch::Arch;
-use crate::commit::Commit;
+use crate::commit::{Commit, CommitError};
 use crate::process::{ProcessError, run};
 use crate::stamp::Stamp;
 use crate::{rootfs, stage};
@@ -83,6 +83,8 @@ enum Export {
 pub enum BakeError {
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     #[error("cannot make {path}")]
     Folder {
         path: PathBuf,

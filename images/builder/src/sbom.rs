@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::arch::Arch;
 use crate::bake::{self, BakeError, Base};
-use crate::commit::Commit;
+use crate::commit::{Commit, CommitError};
 use crate::process::{ProcessError, output};
 use crate::stage::{IMAGES, PROGRAMS, Program};
 
@@ -33,6 +33,8 @@ pub struct Options {
 pub enum SbomError {
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     #[error(transparent)]
     Bake(#[from] BakeError),
     #[error("Cargo.lock cannot be understood")]

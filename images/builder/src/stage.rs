@@ -12,7 +12,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::arch::Arch;
-use crate::commit::Commit;
+use crate::commit::{Commit, CommitError};
 use crate::process::{ProcessError, output_watched};
 
 /// What to stage.
@@ -61,6 +61,8 @@ pub const PROGRAMS: [Program; 3] = [
 pub enum StageError {
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     #[error("cargo built {package} but named no program {name}")]
     NoProgram {
         package: &'static str,
