@@ -19,7 +19,7 @@ use crate::token::Token;
 use crate::watch::Stage;
 
 /// Longest [`Launcher::shutdown`] waits for clean-ups.
-const SHUTDOWN: Duration = Duration::from_secs(60);
+const SHUTDOWN: Duration = Duration::from_mins(1);
 
 /// What a launch goes through, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

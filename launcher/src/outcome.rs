@@ -11,7 +11,7 @@ use crate::report::Report;
 #[derive(Debug)]
 pub enum Outcome {
     /// The host runs.
-    Launched(Launched),
+    Launched(Box<Launched>),
     /// It does not; what was made is deleted.
     Failed(Box<Failure>),
 }

@@ -2,6 +2,8 @@
 //! schema is `supervisor/report.schema.json`; fields this version does not
 //! know are kept, so that `status` shows what a newer supervisor wrote.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 /// One line of JSON that `podcradle-init` left in the termination log.
@@ -74,7 +76,7 @@ impl Report {
             .and_then(serde_json::Value::as_u64)
             .filter(|k| *k > 0)
         {
-            line.push_str(&format!("; the kernel's OOM killer struck {kills} time(s)"));
+            let _ = write!(line, "; the kernel's OOM killer struck {kills} time(s)");
         }
         line
     }

@@ -1,5 +1,8 @@
 //! What may be said on the command line.
 
+#![allow(clippy::doc_markdown, reason = "these comments are the help text")]
+#![allow(clippy::struct_field_names, reason = "a field is named as its flag")]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +16,8 @@ use jiff::{Span, SpanRelativeTo};
     name = "podcradle",
     version,
     max_term_width = 100,
-    subcommand_required = true
+    subcommand_required = true,
+    args_override_self = true
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -267,9 +271,9 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        assert_eq!(duration("24h"), Ok(Duration::from_secs(86400)));
-        assert_eq!(duration("7d"), Ok(Duration::from_secs(7 * 86400)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("24h"), Ok(Duration::from_hours(24)));
+        assert_eq!(duration("7d"), Ok(Duration::from_hours(7 * 24)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_mins(90)));
         for bad in ["", "5", "-1s", "soon", "1y"] {
             assert!(duration(bad).is_err(), "{bad}");
         }

@@ -71,10 +71,9 @@ pub fn of_failure(failure: &Failure, signal: Option<i32>) -> u8 {
         Reason::Cancelled => signal
             .and_then(|s| u8::try_from(128 + s).ok())
             .unwrap_or(UNEXPECTED),
-        Reason::NameTaken => NAME,
+        Reason::NameTaken | Reason::Namespace => NAME,
         Reason::Policy | Reason::Quota | Reason::Denied | Reason::AdmissionChanged => FORBIDDEN,
         Reason::Unauthorized | Reason::Unreachable => UNREACHABLE,
-        Reason::Namespace => NAME,
         Reason::Invalid => INPUT,
         Reason::Unschedulable | Reason::TimedOut => TIMEOUT,
         _ => LAUNCH,

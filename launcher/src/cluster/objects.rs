@@ -141,8 +141,8 @@ impl Cluster {
         ]);
         let api = self.api::<Pod>();
         let call = self.what("patch", "pods", &name);
-        let parsed = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
-        let patch = Patch::<()>::Json(parsed.map_err(|e| super::classify(call.clone(), &e))?);
+        let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
+        let patch = Patch::<()>::Json(operations.map_err(|e| super::classify(call.clone(), &e))?);
         let params = PatchParams::default();
         let mut in_doubt = false;
         let mut pause = PAUSE;
@@ -295,11 +295,15 @@ impl Cluster {
             })
             .await?;
         let mut events = list.items;
+        // To the second, since some of them have no finer time; then as written.
         events.sort_by_key(|e| {
-            e.last_timestamp
+            let time = e
+                .last_timestamp
                 .as_ref()
                 .map(|t| t.0)
-                .or(e.event_time.as_ref().map(|t| t.0))
+                .or(e.event_time.as_ref().map(|t| t.0));
+            let version = e.resource_version().and_then(|v| v.parse::<u64>().ok());
+            (time.map(jiff::Timestamp::as_second), version)
         });
         Ok(events)
     }

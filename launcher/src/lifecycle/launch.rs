@@ -64,7 +64,7 @@ pub(crate) async fn launch(
     };
     match result {
         // The caller may have gone while the hand-over was written.
-        Ok(launched) if !cancelled.is_set() => Outcome::Launched(launched),
+        Ok(launched) if !cancelled.is_set() => Outcome::Launched(Box::new(launched)),
         Ok(_) => run.fail(Stop::Cancelled, &mut made).await,
         Err(stop) => run.fail(stop, &mut made).await,
     }
@@ -176,7 +176,7 @@ impl Run<'_> {
         let mut watch = PodWatch::of_pod(self.cluster, &pod);
         let mut diagnosis = Diagnosis::default();
         let mut clock = Clock::new(&self.spec.budgets);
-        let mut said = String::new();
+        let mut said: Vec<String> = Vec::new();
         let mut verdict = diagnosis.judge(&pod);
         loop {
             match verdict {
@@ -184,19 +184,22 @@ impl Run<'_> {
                 Verdict::Fatal(fatal) => return Err(Stop::Fatal(Box::new(fatal))),
                 Verdict::Wait(stage, why) => {
                     clock.enter(stage);
-                    if why != said {
+                    // A kubelet alternates between two texts while it retries.
+                    if !said.contains(&why) {
                         self.say(LaunchEvent::Waiting {
                             stage,
                             why: why.clone(),
                         });
-                        said = why;
                     }
+                    said.retain(|earlier| *earlier != why);
+                    said.push(why);
                 }
             }
+            let latest = said.last().map_or("", String::as_str);
             let event = tokio::select! {
                 event = watch.next(deadline) => event,
-                () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(&said)),
-                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(self.spec, &said)),
+                () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
+                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(self.spec, latest)),
             };
             verdict = match event {
                 Ok(PodEvent::Now(pod)) if pod.uid() == uid => diagnosis.judge(&pod),
@@ -204,7 +207,7 @@ impl Run<'_> {
                     return Err(deleted(&mut diagnosis, &pod));
                 }
                 Ok(PodEvent::Now(_)) | Err(Error::NotFound { .. }) => return Err(gone()),
-                Ok(PodEvent::Gone(_)) => continue_waiting(clock.stage, &said),
+                Ok(PodEvent::Gone(_)) => continue_waiting(clock.stage, latest),
                 Err(error) => return Err(error.into()),
             };
         }

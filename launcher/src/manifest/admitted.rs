@@ -177,10 +177,10 @@ mod tests {
             }),
             ("hostPID", |s| s.host_pid = Some(true)),
             ("shareProcessNamespace", |s| {
-                s.share_process_namespace = Some(true)
+                s.share_process_namespace = Some(true);
             }),
             ("serviceAccountName", |s| {
-                s.service_account_name = Some("admin".into())
+                s.service_account_name = Some("admin".into());
             }),
             ("schedulingGates", |s| s.scheduling_gates = None),
             ("volumeMounts", |s| {

@@ -499,12 +499,12 @@ mod tests {
         )
     }
 
-    fn repo(url: &str) -> Option<Repo> {
-        Some(Repo {
+    fn repo(url: &str) -> Repo {
+        Repo {
             url: url.into(),
             branch: Some("main".into()),
             dir: "r".into(),
-        })
+        }
     }
 
     #[test]
@@ -533,14 +533,17 @@ mod tests {
 
     #[test]
     fn credentials_in_a_repository_url_are_refused_and_not_shown() {
-        let found = problems(|s| s.repo = repo("https://user:hunter2@git.example/x"));
+        let found = problems(|s| s.repo = Some(repo("https://user:hunter2@git.example/x")));
         assert!(found[0].contains("credentials"), "{found:?}");
         assert!(!found[0].contains("hunter2"), "{found:?}");
         assert_eq!(
-            problems(|s| s.repo = repo("ssh://git@git.example/x")).len(),
+            problems(|s| s.repo = Some(repo("ssh://git@git.example/x"))).len(),
             0
         );
-        assert_eq!(problems(|s| s.repo = repo("git@git.example:x/y")).len(), 0);
+        assert_eq!(
+            problems(|s| s.repo = Some(repo("git@git.example:x/y"))).len(),
+            0
+        );
     }
 
     #[test]
@@ -553,11 +556,11 @@ mod tests {
             "",
             "a b",
         ] {
-            assert_ne!(problems(|s| s.repo = repo(url)).len(), 0, "{url}");
+            assert_ne!(problems(|s| s.repo = Some(repo(url))).len(), 0, "{url}");
         }
         for branch in ["-x", "a..b", "a b", "", "a~1", "/a"] {
             let found = problems(|s| {
-                s.repo = repo("https://g/x");
+                s.repo = Some(repo("https://g/x"));
                 if let Some(r) = &mut s.repo {
                     r.branch = Some(branch.into());
                 }
@@ -566,7 +569,7 @@ mod tests {
         }
         for dir in ["..", "a/b", "-a", "", "."] {
             let found = problems(|s| {
-                s.repo = repo("https://g/x");
+                s.repo = Some(repo("https://g/x"));
                 if let Some(r) = &mut s.repo {
                     r.dir = dir.into();
                 }

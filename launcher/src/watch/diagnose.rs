@@ -392,8 +392,8 @@ fn waiting(pod: &Pod) -> Verdict {
     }
     let mut prepared = false;
     for (status, name) in statuses(pod) {
-        let state = status.state.clone().unwrap_or_default();
-        if let Some(waiting) = state.waiting {
+        let now = status.state.clone().unwrap_or_default();
+        if let Some(waiting) = now.waiting {
             let reason = waiting.reason.unwrap_or_default();
             let starting = name == HOST_CONTAINER && prepared && !reason.contains("Image");
             let stage = if starting { Stage::Start } else { Stage::Pull };
@@ -401,11 +401,11 @@ fn waiting(pod: &Pod) -> Verdict {
             return Verdict::Wait(stage, format!("{name}: {text}"));
         }
         if name == PREP_CONTAINER {
-            if state.running.is_some() {
+            if now.running.is_some() {
                 return Verdict::Wait(Stage::Init, "workspace-prep runs".to_owned());
             }
-            prepared = state.terminated.is_some();
-        } else if state.running.is_some() {
+            prepared = now.terminated.is_some();
+        } else if now.running.is_some() {
             return if is_ready(pod, status) {
                 Verdict::Ready
             } else {

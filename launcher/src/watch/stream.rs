@@ -89,13 +89,10 @@ impl PodWatch {
             let Some(events) = self.events.as_mut() else {
                 continue;
             };
-            let item = match tokio::time::timeout(SILENCE, events.next()).await {
-                Ok(Some(item)) => item,
-                // Ended by the server, or silent for longer than it may be.
-                Ok(None) | Err(_) => {
-                    self.events = None;
-                    continue;
-                }
+            // Ended by the server, or silent for longer than it may be.
+            let Ok(Some(item)) = tokio::time::timeout(SILENCE, events.next()).await else {
+                self.events = None;
+                continue;
             };
             let error = match item {
                 Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {

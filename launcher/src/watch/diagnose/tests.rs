@@ -1,5 +1,10 @@
 //! The table of verdicts, from statuses of the shape a kubelet writes.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "statuses are written where they are used"
+)]
+
 use serde_json::json;
 
 use super::*;
