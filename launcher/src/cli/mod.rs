@@ -20,7 +20,7 @@ use args::{Cli, Command};
 use exit::Failed;
 
 /// Time for a verb other than launch when `--timeout` does not say.
-const CALLS: Duration = Duration::from_secs(60);
+const CALLS: Duration = Duration::from_mins(1);
 
 /// Runs the program.
 pub fn main() -> ExitCode {

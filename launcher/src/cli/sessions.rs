@@ -28,10 +28,10 @@ pub async fn list(global: &Global) -> Result<(), Failed> {
     match global.output {
         Output::Json => output::json(&sessions),
         Output::Name => {
-            let names: String = sessions
+            let names: Vec<_> = sessions.iter().map(|s| s.sandbox.as_str()).collect();
+            let names = names
                 .iter()
-                .map(|s| format!("{}\n", s.sandbox))
-                .collect();
+                .fold(String::new(), |text, name| text + name + "\n");
             output::print(&names)
         }
         Output::Table => {
