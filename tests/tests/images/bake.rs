@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use podcradle_tests::ensure;
-use podcradle_tests::harness::{Outcome, Suite};
+use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
+use podcradle_tests::testbed::Testbed;
 
 use crate::archive::Archive;
 use crate::root;
@@ -59,14 +60,11 @@ fn twice(image: &str) -> Outcome {
     Ok(())
 }
 
-/// `podcradle-images bake`, by the builder that the environment or the running
-/// test bed names.
-fn bake(
-    archives: &Path,
-    arguments: &[&str],
-    environment: &[(&str, &str)],
-) -> Result<Output, std::io::Error> {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+/// `podcradle-images bake`, by the builder that the environment names, or the
+/// test bed's.
+fn bake(archives: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Output, Stop> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
         .current_dir(root())
         .args([
             "run",
@@ -79,6 +77,18 @@ fn bake(
         ])
         .arg(archives)
         .args(arguments)
-        .envs(environment.iter().copied())
-        .output()
+        .envs(environment.iter().copied());
+    if std::env::var_os("PODCRADLE_BUILDX").is_none() {
+        let testbed = Testbed::up()?;
+        let Some(node) = testbed.node() else {
+            return Err(skip(
+                "the cluster is someone else's and brings no builder: PODCRADLE_BUILDX names one",
+            ));
+        };
+        let buildx = format!("{} --builder {}", node.buildx.display(), node.builder);
+        cargo
+            .env("PODCRADLE_BUILDX", buildx)
+            .env("BUILDX_CONFIG", &node.buildx_config);
+    }
+    Ok(cargo.output()?)
 }

@@ -1,6 +1,6 @@
 //! The images as they were baked: what the archives in `out/images` hold, that
 //! baking again gives the same digest, what the bills of materials list, how
-//! the credential helper behaves, and the images at work under a docker engine.
+//! the credential helper behaves, and the images at work under docker and podman.
 //! Under a kubelet they are at work in the end-to-end suite.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -11,6 +11,7 @@ mod containers;
 mod contents;
 mod credential;
 mod engine;
+mod podman;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     }
     credential::add(&mut suite);
     bake::add(&mut suite);
+    podman::add(&mut suite);
     let engine = Arc::default();
     containers::add(&mut suite, &engine);
     let code = suite.run();
