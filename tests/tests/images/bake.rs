@@ -17,6 +17,10 @@ pub fn add(suite: &mut Suite) {
             move || twice(image),
         );
     }
+    for arch in ["x86_64", "aarch64"] {
+        let name = format!("supervisor::compiling_twice_gives_the_same_program_for_{arch}");
+        suite.test(name, move || compile_twice(arch));
+    }
     suite.test("bake::a_broken_base_is_one_clear_error", || {
         let output = bake(
             Path::new("out/images"),
@@ -57,6 +61,36 @@ fn twice(image: &str) -> Outcome {
         digests.push(Archive::read(&folder.path().join(format!("{image}.tar")))?.digest);
     }
     ensure!(digests[0] == digests[1], "{digests:?}");
+    Ok(())
+}
+
+/// From nothing, in two folders: neither time nor place may show. The same
+/// commands as `podcradle-images stage`.
+fn compile_twice(arch: &str) -> Outcome {
+    let target = format!("{arch}-unknown-linux-musl");
+    let mut programs = Vec::new();
+    for _ in 0..2 {
+        let folder = tempfile::tempdir()?;
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(root())
+            .args([
+                "build",
+                "--locked",
+                "--profile=supervisor",
+                "--package=podcradle-init",
+            ])
+            .args(["--target", &target, "--target-dir"])
+            .arg(folder.path())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        let built = folder
+            .path()
+            .join(target.as_str())
+            .join("supervisor/podcradle-init");
+        programs.push(std::fs::read(built)?);
+    }
+    ensure!(programs[0] == programs[1], "two builds differ");
     Ok(())
 }
 
