@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::lasted;
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
 use podcradle_tests::pidns::{Process, Running, Setup, Subject, eventually};
@@ -42,7 +43,7 @@ fn what_is_left_gets_a_term_and_time_to_finish(t: &Subject) -> Outcome {
     let asked = Instant::now();
     run.signal(libc::SIGTERM)?;
     ensure!(run.code()? == 143, "exit {}", run.code()?);
-    ensure!(asked.elapsed() >= SECOND, "it did not wait for the worker");
+    ensure!(lasted(asked, SECOND), "it did not wait for the worker");
     ensure!(
         fs::read_to_string(run.folder().join("worker"))? == "done\n",
         "cut off"
@@ -78,7 +79,7 @@ fn what_ignores_the_term_is_killed_at_the_end_of_the_drain(t: &Subject) -> Outco
     let ended = Instant::now();
     run.close_input();
     ensure!(run.code()? == 5, "exit {}", run.code()?);
-    ensure!(ended.elapsed() >= SECOND, "the drain was cut short");
+    ensure!(lasted(ended, SECOND), "the drain was cut short");
     let drain = run.report()?["drain"].clone();
     ensure!(drain["expired"] == true, "{drain}");
     ensure!(drain["killed"].as_u64() >= Some(1), "{drain}");
@@ -182,7 +183,7 @@ fn a_second_stop_during_the_drain_changes_nothing(t: &Subject) -> Outcome {
         std::thread::sleep(Duration::from_millis(50));
     }
     ensure!(Process::read(host.pid).is_none(), "the host lives");
-    ensure!(asked.elapsed() >= 2 * SECOND, "the drain was cut short");
+    ensure!(lasted(asked, 2 * SECOND), "the drain was cut short");
     let code = run.code()?;
     ensure!(code == 9 || code == 143, "exit {code}");
     Ok(())

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::lasted;
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
 use podcradle_tests::pidns::{Running, Subject, WATCHDOG};
@@ -32,11 +33,7 @@ fn stubborn(t: &Subject, flags: &[&str]) -> Result<Running, Stop> {
 /// Ends by the supervisor's kill, no earlier than `grace` after the request.
 fn killed(run: &mut Running, asked: Instant, grace: Duration) -> Outcome {
     ensure!(run.code()? == 137, "exit {}", run.code()?);
-    ensure!(
-        asked.elapsed() >= grace,
-        "killed after {:?}",
-        asked.elapsed()
-    );
+    ensure!(lasted(asked, grace), "killed after {:?}", asked.elapsed());
     let report = run.report()?;
     ensure!(report["graceExpired"] == true, "{report}");
     ensure!(report["exitCode"] == 137, "{report}");

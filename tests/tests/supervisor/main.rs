@@ -26,6 +26,7 @@ mod terminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use podcradle_tests::harness::{Outcome, Suite, skip};
 use podcradle_tests::pidns::{Arch, Subject};
@@ -69,6 +70,11 @@ impl Case {
             _ => (self.body)(subject),
         }
     }
+}
+
+/// Whether it took at least that long; the supervisor counts milliseconds.
+pub fn lasted(since: Instant, least: Duration) -> bool {
+    since.elapsed() + Duration::from_millis(2) >= least
 }
 
 fn areas() -> Vec<(&'static str, Vec<Case>)> {
