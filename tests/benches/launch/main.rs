@@ -16,19 +16,16 @@ use table::Table;
 
 fn main() -> ExitCode {
     let mut table = Table::default();
-    match fill(&mut table) {
-        Ok(()) => {
-            print!("{table}");
-            if table.missed() {
-                return ExitCode::FAILURE;
-            }
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("bench-launch: {error}");
-            ExitCode::FAILURE
-        }
+    let filled = fill(&mut table);
+    print!("{table}");
+    if let Err(error) = filled {
+        eprintln!("bench-launch: {error}");
+        return ExitCode::FAILURE;
     }
+    if table.missed() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 fn fill(table: &mut Table) -> Result<(), Error> {

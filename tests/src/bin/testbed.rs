@@ -55,6 +55,8 @@ enum Verb {
 enum Output {
     Table,
     Json,
+    /// Lines for a shell to `eval`.
+    Env,
 }
 
 fn main() -> ExitCode {
@@ -111,12 +113,26 @@ fn status(layout: &Layout, output: Output) -> ExitCode {
             print(&format!("{value:#}\n"));
         }
         Output::Table => print(&table(&node, alive)),
+        Output::Env => print(&env(&node)),
     }
     if alive {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(3)
     }
+}
+
+/// What kubectl, buildx and `podcradle-images` read from the environment.
+fn env(node: &Node) -> String {
+    let quoted = |text: String| format!("'{}'", text.replace('\'', r"'\''"));
+    let builder = format!("{} --builder {}", node.buildx.display(), node.builder);
+    let lines = [
+        ("KUBECONFIG", node.kubeconfig.display().to_string()),
+        ("BUILDX_CONFIG", node.buildx_config.display().to_string()),
+        ("PODCRADLE_BUILDX", builder),
+    ];
+    let lines = lines.map(|(name, value)| format!("{name}={}\n", quoted(value)));
+    lines.concat()
 }
 
 fn table(node: &Node, alive: bool) -> String {

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use self::testbed::Testbed;
 use super::kubectl::Kubectl;
 use super::{Arch, Error, NAMESPACE, Result, Trying, repository};
+use crate::testbed::{self, Testbed};
 
 /// A cluster that is ready for sandboxes.
 pub struct Cluster {
@@ -196,36 +196,6 @@ mod tests {
         assert_eq!(token_id("x.eyJqdGkiOiJpZC0xIn0.y").as_deref(), Some("id-1"));
         for bad in ["", "x", "x.!.y", "x.e30.y"] {
             assert_eq!(token_id(bad), None, "{bad:?} has an id");
-        }
-    }
-}
-
-// TODO-SHIM
-mod testbed {
-    use std::path::{Path, PathBuf};
-    pub struct Testbed(PathBuf);
-    pub fn chain(e: &std::io::Error) -> String {
-        e.to_string()
-    }
-    impl Testbed {
-        pub fn up() -> std::io::Result<Self> {
-            Ok(Self(
-                std::env::var_os("PODCRADLE_KUBECONFIG")
-                    .map(PathBuf::from)
-                    .ok_or(std::io::ErrorKind::NotFound)?,
-            ))
-        }
-        pub fn kubectl(&self) -> &Path {
-            Path::new("kubectl")
-        }
-        pub fn kubeconfig(&self) -> &Path {
-            &self.0
-        }
-        pub fn audit_log(&self) -> Option<&Path> {
-            None
-        }
-        pub fn registry(&self) -> Option<&str> {
-            None
         }
     }
 }
