@@ -124,9 +124,6 @@ pub struct Plan<'a> {
     pub secrets: [Option<Secret<'a>>; MOST_SECRETS],
 }
 
-/// What parsing came to. A refusal carries the plan as read so far, for the report's sake.
-pub type Parsed<'a> = Result<Plan<'a>, Complaint>;
-
 /// `text` without its first `count` bytes.
 pub fn tail(text: &CStr, count: usize) -> &CStr {
     let rest = text.to_bytes_with_nul().get(count..);
@@ -193,7 +190,7 @@ impl<'a> Plan<'a> {
 
     /// Reads the arguments behind argv[0].
     ///
-    /// `into` holds what was read even when the rest is refused: where the report goes.
+    /// When the rest is refused, what was read so far stands: it says where the report goes.
     pub fn parse(&mut self, argv: &'a [Entry<'a>]) -> Result<(), Complaint> {
         self.environment()?;
         let mut rest = argv.get(1..).unwrap_or(&[]);
