@@ -1,5 +1,6 @@
 //! Baking itself: twice gives the same digest, and what is wrong is said.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -10,57 +11,104 @@ use podcradle_tests::testbed::Testbed;
 use crate::archive::Archive;
 use crate::root;
 
+const MACHINE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
+
 pub fn add(suite: &mut Suite) {
     for image in ["supervisor", "launcher"] {
         suite.test(
             format!("{image}::baking_twice_gives_the_same_digest"),
-            move || twice(image),
+            move || same(&baked(image, &[], &[])?, &baked(image, &[], &[])?),
         );
     }
+    // One platform will do: the RUN lines are the same, and QEMU takes its time.
+    suite.test("sandbox::baking_twice_gives_the_same_digest", || {
+        let bake = || baked("sandbox", &["--base=rootfs", "--arch", MACHINE], &[]);
+        same(&bake()?, &bake()?)
+    });
+    suite.test(
+        "sandbox::a_base_from_a_registry_gives_the_same_as_the_tree",
+        registry,
+    );
     for arch in ["x86_64", "aarch64"] {
         let name = format!("supervisor::compiling_twice_gives_the_same_program_for_{arch}");
         suite.test(name, move || compile_twice(arch));
     }
     suite.test("bake::a_broken_base_is_one_clear_error", || {
-        let output = bake(
-            Path::new("out/images"),
+        refused(
             &["sandbox"],
-            &[("BASE", "debian:trixie")],
-        )?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success(), "it was taken");
-        ensure!(
-            said.contains("BASE must be docker-image://REF or target:rootfs"),
-            "{said}"
-        );
-        Ok(())
+            ("BASE", "debian:trixie"),
+            "BASE must be docker-image://REF or target:rootfs",
+        )
     });
     suite.test("bake::a_broken_platform_is_one_clear_error", || {
-        let output = bake(
-            Path::new("out/images"),
+        refused(
             &["supervisor"],
-            &[("PLATFORMS", "linux/sparc")],
-        )?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success(), "it was taken");
-        ensure!(
-            said.contains("PLATFORMS must be linux/amd64, linux/arm64"),
-            "{said}"
-        );
-        Ok(())
+            ("PLATFORMS", "linux/sparc"),
+            "PLATFORMS must be linux/amd64, linux/arm64",
+        )
     });
 }
 
-fn twice(image: &str) -> Outcome {
-    let mut digests = Vec::new();
-    for _ in 0..2 {
-        let folder = tempfile::tempdir()?;
-        let output = bake(folder.path(), &["--no-cache", image], &[])?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{said}");
-        digests.push(Archive::read(&folder.path().join(format!("{image}.tar")))?.digest);
-    }
-    ensure!(digests[0] == digests[1], "{digests:?}");
+fn same(one: &str, other: &str) -> Outcome {
+    ensure!(one == other, "{one} is not {other}");
+    Ok(())
+}
+
+/// Bakes an image without cache, and returns its digest.
+fn baked(image: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, Stop> {
+    let folder = tempfile::tempdir()?;
+    let arguments = [&["--no-cache", image], arguments].concat();
+    let output = bake(folder.path(), &arguments, environment)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let mut written = fs::read_dir(folder.path())?;
+    let archive = written.next().ok_or("no archive was written")??.path();
+    Ok(Archive::read(&archive)?.digest)
+}
+
+/// The tree as an image in the test bed's registry: what a user with a registry has.
+fn registry() -> Outcome {
+    let testbed = Testbed::up()?;
+    let (Some(node), Some(registry)) = (testbed.node(), testbed.registry()) else {
+        return Err(skip("the cluster is someone else's and brings no registry"));
+    };
+    let base = format!("{registry}/debian:slim");
+    let push = format!("rootfs.output=type=image,name={base},push=true");
+    let pushed = Command::new(&node.buildx)
+        .current_dir(root())
+        .args([
+            "--builder",
+            &node.builder,
+            "bake",
+            "--file=images/docker-bake.hcl",
+        ])
+        .args(["--provenance=false", "--set", &push, "rootfs"])
+        .env("BUILDX_CONFIG", &node.buildx_config)
+        .env("PLATFORMS", format!("linux/{MACHINE}"))
+        .output()?;
+    ensure!(
+        pushed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&pushed.stderr)
+    );
+    let base = format!("docker-image://{base}");
+    let from_registry = baked("sandbox", &["--arch", MACHINE], &[("BASE", &base)])?;
+    same(
+        &from_registry,
+        &baked("sandbox", &["--base=rootfs", "--arch", MACHINE], &[])?,
+    )
+}
+
+/// A wrong variable is refused, with a word of what would be right.
+fn refused(arguments: &[&str], variable: (&str, &str), reason: &str) -> Outcome {
+    let output = bake(Path::new("out/images"), arguments, &[variable])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success(), "it was taken");
+    ensure!(said.contains(reason), "{said}");
     Ok(())
 }
 
@@ -88,7 +136,7 @@ fn compile_twice(arch: &str) -> Outcome {
             .path()
             .join(target.as_str())
             .join("supervisor/podcradle-init");
-        programs.push(std::fs::read(built)?);
+        programs.push(fs::read(built)?);
     }
     ensure!(programs[0] == programs[1], "two builds differ");
     Ok(())
