@@ -1,0 +1,211 @@
+//! A fake API server, for exact fault order: it keeps Services, Pods and
+//! Secrets as JSON, answers the verbs the launcher uses, and does to chosen
+//! requests what networks and API servers do (an answer lost after the write,
+//! a 429, a watch that ends). Never the only proof of anything: the same
+//! behaviour is shown on a real cluster.
+
+mod routes;
+mod store;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, oneshot};
+
+pub use store::Store;
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is answered as it should be.
+    None,
+    /// This status, without doing anything.
+    Refuse(u16),
+    /// It is done, but this status is the answer.
+    DoneButSay(u16),
+    /// It is done, but no answer ever comes.
+    DoneButSilent,
+    /// It is not done and no answer ever comes.
+    Silent,
+}
+
+/// One request as it came in: `POST services`, `WATCH pods`, …
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// HTTP method; `WATCH` for a watch.
+    pub verb: String,
+    /// `services`, `pods`, `secrets`, `events`, `pods/log`.
+    pub resource: String,
+}
+
+type Script = Box<dyn FnMut(usize, &Seen) -> Fault + Send>;
+type Admission = Box<dyn Fn(&str, &mut Value) + Send>;
+
+pub(crate) struct Shared {
+    pub store: Store,
+    pub seen: Vec<Seen>,
+    pub script: Script,
+    pub admission: Admission,
+    pub kubelet: Vec<Value>,
+}
+
+/// The server, on a thread and a loopback port of its own.
+pub struct FakeApi {
+    address: SocketAddr,
+    shared: Arc<Mutex<Shared>>,
+    changes: broadcast::Sender<Value>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeApi {
+    /// A server that answers everything, and whose kubelet gives a Pod these
+    /// statuses one after the other once its gates are off.
+    ///
+    /// # Errors
+    /// When no loopback port can be had.
+    pub fn start(kubelet: Vec<Value>) -> std::io::Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Mutex::new(Shared {
+            store: Store::default(),
+            seen: Vec::new(),
+            script: Box::new(|_, _| Fault::None),
+            admission: Box::new(|_, _| ()),
+            kubelet,
+        }));
+        let (changes, _) = broadcast::channel(256);
+        let (stop, stopped) = oneshot::channel();
+        let router = routes::router(Arc::clone(&shared), changes.clone());
+        let thread = std::thread::spawn(move || {
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+            else {
+                return;
+            };
+            runtime.block_on(async {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+                    return;
+                };
+                // Open watches never end by themselves: no graceful shutdown.
+                tokio::select! {
+                    _ = axum::serve(listener, router) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Self {
+            address,
+            shared,
+            changes,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on `script` decides on each request, counted from 0.
+    pub fn script(&self, script: impl FnMut(usize, &Seen) -> Fault + Send + 'static) {
+        let mut shared = self.lock();
+        shared.seen.clear();
+        shared.script = Box::new(script);
+    }
+
+    /// From now on every created object passes through `admission` (resource, object).
+    pub fn admission(&self, admission: impl Fn(&str, &mut Value) + Send + 'static) {
+        self.lock().admission = Box::new(admission);
+    }
+
+    /// What came in so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    /// `verb resource` of what came in so far.
+    pub fn calls(&self) -> Vec<String> {
+        self.seen()
+            .iter()
+            .map(|seen| format!("{} {}", seen.verb, seen.resource))
+            .collect()
+    }
+
+    /// Names of the objects there are, as `resource/name`.
+    pub fn objects(&self) -> Vec<String> {
+        self.lock().store.names()
+    }
+
+    /// Puts an object there, as somebody else would.
+    pub fn put(&self, resource: &str, object: Value) {
+        let change = self.lock().store.put(resource, object);
+        let _ = self.changes.send(change);
+    }
+
+    /// Changes an object, as somebody else would.
+    pub fn change(&self, resource: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut shared = self.lock();
+        if let Some(event) = shared.store.change(resource, name, change) {
+            let _ = self.changes.send(event);
+        }
+    }
+
+    /// Writes a kubeconfig that leads here.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn kubeconfig(&self, path: &Path) -> std::io::Result<()> {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "fake",
+            "clusters": [{ "name": "fake", "cluster": { "server": format!("http://{}", self.address) } }],
+            "users": [{ "name": "fake", "user": {} }],
+            "contexts": [{ "name": "fake", "context": { "cluster": "fake", "user": "fake", "namespace": "ns" } }],
+        });
+        std::fs::write(path, config.to_string())
+    }
+}
+
+impl Drop for FakeApi {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A Pod's status with its containers in these states.
+pub fn status(prep: &Value, host: &Value) -> Value {
+    let container = |name: &str, state: &Value| {
+        json!({
+            "name": name, "image": "i:1", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        })
+    };
+    json!({
+        "phase": "Pending",
+        "conditions": [{ "type": "PodScheduled", "status": "True" }],
+        "initContainerStatuses": [container("workspace-prep", prep)],
+        "containerStatuses": [container("host", host)],
+    })
+}
+
+/// The statuses of a launch that goes well.
+pub fn going_well() -> Vec<Value> {
+    let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
+    let running = json!({ "running": {} });
+    let done = json!({ "terminated": { "exitCode": 0, "reason": "Completed" } });
+    vec![
+        status(&waiting, &waiting),
+        status(&running, &waiting),
+        status(&done, &waiting),
+        status(&done, &running),
+    ]
+}

@@ -1,0 +1,19 @@
+//! The launcher against exact faults, one after the other: whatever is lost,
+//! late or refused, a launch ends well or leaves nothing behind.
+
+mod ambiguous;
+mod cancel;
+mod support;
+mod weather;
+
+use std::process::ExitCode;
+
+use podcradle_tests::harness::Suite;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    ambiguous::add(&mut suite);
+    cancel::add(&mut suite);
+    weather::add(&mut suite);
+    suite.run()
+}

@@ -1,0 +1,167 @@
+//! Bad weather between launcher and API server, and clusters that interfere.
+
+use podcradle_launcher::Reason;
+use podcradle_tests::ensure;
+use podcradle_tests::fakeapi::{Fault, status};
+use podcradle_tests::harness::{Outcome, Suite};
+use serde_json::json;
+
+use super::ambiguous::once;
+use super::support::{Bed, NAME, failed, launched, spec};
+
+pub fn add(suite: &mut Suite) {
+    for (verb, resource) in [
+        ("POST", "services"),
+        ("POST", "pods"),
+        ("POST", "secrets"),
+        ("PATCH", "pods"),
+        ("WATCH", "pods"),
+        ("PATCH", "services"),
+    ] {
+        suite.test(
+            format!("a_429_of_{verb}_{resource}_is_waited_out"),
+            move || survives(verb, resource, 429),
+        );
+    }
+    suite.test(
+        "a_watch_whose_place_is_gone_goes_on_from_the_pod_as_it_is",
+        || survives("WATCH", "pods", 410),
+    );
+    suite.test("a_watch_that_is_refused_once_is_opened_again", || {
+        survives("WATCH", "pods", 500)
+    });
+    suite.test(
+        "a_hand_over_that_meets_another_writer_reads_again",
+        hand_over_conflict,
+    );
+    suite.test(
+        "a_webhook_that_takes_the_security_context_away_is_an_error",
+        stripped,
+    );
+    suite.test(
+        "a_failed_clone_is_reported_with_its_log_and_leaves_nothing",
+        clone_fails,
+    );
+    suite.test("a_kept_failure_loses_its_token", kept);
+    suite.test("what_could_not_be_deleted_is_named", named);
+}
+
+fn survives(verb: &'static str, resource: &'static str, code: u16) -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.script(once(verb, resource, Fault::Refuse(code)));
+    launched(bed.launch()?)?;
+    ensure!(
+        bed.api.objects().len() == 3,
+        "there are: {:?}",
+        bed.api.objects()
+    );
+    Ok(())
+}
+
+fn hand_over_conflict() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api
+        .script(once("PATCH", "services", Fault::Refuse(409)));
+    launched(bed.launch()?)?;
+    let patches = bed
+        .api
+        .calls()
+        .iter()
+        .filter(|call| *call == "PATCH services")
+        .count();
+    ensure!(patches == 2, "calls: {:?}", bed.api.calls());
+    Ok(())
+}
+
+fn stripped() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.admission(|resource, object| {
+        if resource == "pods" {
+            object["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
+        }
+    });
+    let failure = failed(bed.launch()?)?;
+    ensure!(failure.reason == Reason::AdmissionChanged, "{failure:?}");
+    ensure!(
+        failure.message.contains("securityContext"),
+        "{}",
+        failure.message
+    );
+    ensure!(
+        !bed.api.calls().contains(&"PATCH pods".to_owned()),
+        "the Pod was let run: {:?}",
+        bed.api.calls()
+    );
+    ensure!(
+        bed.api.objects().is_empty(),
+        "left: {:?}",
+        bed.api.objects()
+    );
+    Ok(())
+}
+
+fn clone_fails_bed() -> Result<Bed, podcradle_tests::harness::Stop> {
+    let ended = json!({ "terminated": { "exitCode": 128, "reason": "Error" } });
+    Bed::new(vec![status(
+        &ended,
+        &json!({ "waiting": { "reason": "PodInitializing" } }),
+    )])
+}
+
+fn clone_fails() -> Outcome {
+    let bed = clone_fails_bed()?;
+    let failure = failed(bed.launch()?)?;
+    ensure!(failure.reason == Reason::InitFailed, "{failure:?}");
+    ensure!(
+        failure.log.as_deref() == Some("a line of the log\n"),
+        "{failure:?}"
+    );
+    ensure!(
+        failure.cleaned_up && bed.api.objects().is_empty(),
+        "left: {:?}",
+        bed.api.objects()
+    );
+    let calls = bed.api.calls();
+    let at = |call: &str| calls.iter().position(|c| c == call);
+    ensure!(
+        at("GET pods/log") < at("DELETE services"),
+        "evidence after the deletion: {calls:?}"
+    );
+    ensure!(
+        at("DELETE services") < at("DELETE pods"),
+        "the anchor goes first: {calls:?}"
+    );
+    Ok(())
+}
+
+fn kept() -> Outcome {
+    let bed = clone_fails_bed()?;
+    let mut spec = spec();
+    spec.keep_on_failure = true;
+    let failure = failed(bed.launch_spec(spec)?)?;
+    ensure!(!failure.cleaned_up, "{failure:?}");
+    let left = [format!("pods/{NAME}"), format!("services/{NAME}")];
+    ensure!(bed.api.objects() == left, "left: {:?}", bed.api.objects());
+    Ok(())
+}
+
+fn named() -> Outcome {
+    let bed = clone_fails_bed()?;
+    bed.api.script(
+        |_, seen| match (seen.verb.as_str(), seen.resource.as_str()) {
+            ("DELETE", "pods") => Fault::Refuse(403),
+            _ => Fault::None,
+        },
+    );
+    let failure = failed(bed.launch()?)?;
+    ensure!(!failure.cleaned_up, "{failure:?}");
+    ensure!(
+        failure
+            .left
+            .iter()
+            .any(|line| line.contains("pods") && line.contains(NAME)),
+        "{:?}",
+        failure.left
+    );
+    Ok(())
+}
