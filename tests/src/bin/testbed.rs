@@ -176,10 +176,9 @@ fn table(node: &Node, alive: bool) -> String {
             format!("{} {state} (pid {})", daemon.name, daemon.pid),
         )
     }));
-    lines
-        .iter()
-        .map(|(name, value)| format!("{name:<11} {value}\n"))
-        .collect()
+    lines.iter().fold(String::new(), |text, (name, value)| {
+        format!("{text}{name:<11} {value}\n")
+    })
 }
 
 fn print(text: &str) {

@@ -26,7 +26,7 @@ use super::tools::Tools;
 use super::{machine, network, pki, prereq};
 
 /// A watchdog for each step, twenty times what it takes on two cores.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// overlayfs cannot lie on overlayfs, which a container's root often is.
 const OVERLAYFS_MAGIC: i64 = 0x794c_7630;
 

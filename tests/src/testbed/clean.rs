@@ -17,7 +17,7 @@ use super::process::{kill_all, marked};
 use super::{machine, network};
 
 /// A watchdog: the kernel may hold a process in an uninterruptible sleep.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What becomes of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use super::error::{At, Error, Result};
 use super::layout::cache_dir;
 use super::prereq;
 use super::process::run;
+use super::tools::hex;
 
 const PAUSE_SOURCE: &str = include_str!("../../cluster/images/pause.c");
 
@@ -28,12 +29,7 @@ pub(super) fn archive() -> PathBuf {
     let mut digest = Sha256::new();
     digest.update(PAUSE_SOURCE);
     digest.update(include_bytes!("images.rs"));
-    let hex: String = digest
-        .finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = hex(&digest.finalize()[..6]);
     cache_dir()
         .join("images")
         .join(format!("base-{}-{hex}.tar", std::env::consts::ARCH))
@@ -162,10 +158,7 @@ fn entry<W: Write>(
 }
 
 fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(bytes))
 }
 
 fn write_archive(

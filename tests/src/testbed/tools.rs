@@ -4,6 +4,7 @@
 //!
 //! The module files are part of this binary, so a build needs no checkout.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -126,13 +127,7 @@ impl Module {
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
-        let digest = digest.finalize();
-        let hex: String = digest
-            .iter()
-            .take(6)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        format!("{}-{hex}", self.name)
+        format!("{}-{}", self.name, hex(&digest.finalize()[..6]))
     }
 
     /// Builds beside the final place and renames, so that a directory that is
@@ -240,6 +235,14 @@ impl Module {
             text: said,
         })
     }
+}
+
+/// Lower-case hex of a digest or its beginning.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
