@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod arguments;
+mod binary;
 mod delivery;
 mod descriptors;
 mod drain;
@@ -93,6 +94,7 @@ fn areas() -> Vec<(&'static str, Vec<Case>)> {
         ("report", report::cases()),
         ("oom", oom::cases()),
         ("arguments", arguments::cases()),
+        ("binary", binary::cases()),
         ("delivery", delivery::cases()),
         ("peers", peers::cases()),
     ]
