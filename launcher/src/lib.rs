@@ -10,6 +10,10 @@
 //!
 //! Start at [`Launcher`]; what is wanted is a [`spec::SandboxSpec`].
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod cluster;
 pub mod launcher;
 pub mod lifecycle;

@@ -1,5 +1,5 @@
-//! A Pod's status → what to make of it. Pure; the table of the README, row by
-//! row. Container states are read before the phase, which lags behind.
+//! A Pod's status → what to make of it. Pure; the table "Why a launch fails"
+//! of the README, row by row. Container states are read before the phase, which lags behind.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
