@@ -38,10 +38,8 @@ check: ## Format, lints, licences, sources
 
 .PHONY: build
 build: ## The supervisor and the launcher, static, for both architectures
-	for target in $(MUSL); do \
-		cargo build --locked --profile supervisor -p podcradle-init --target $$target; \
-		cargo build --locked --release -p podcradle-launcher --target $$target; \
-	done
+	cargo build --locked --profile supervisor -p podcradle-init $(MUSL:%=--target=%)
+	cargo build --locked --release -p podcradle-launcher $(MUSL:%=--target=%)
 
 .PHONY: up
 up: ## Boot the test cluster (testbed status says where everything is)
