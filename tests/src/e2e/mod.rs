@@ -9,6 +9,7 @@
 //! stage     a sandbox whose host has dialled in to a server of the test
 //! audit     what the API server was asked, by whom
 //! git, proxy  a repository to clone; a network that can be cut
+//! never_ready  a probe that never succeeds
 //! ```
 
 pub mod actor;
@@ -16,6 +17,7 @@ pub mod audit;
 pub mod cluster;
 pub mod git;
 pub mod kubectl;
+pub mod never_ready;
 pub mod process;
 pub mod proxy;
 pub mod stage;

@@ -2,6 +2,7 @@
 //! it, and with nothing left.
 
 use podcradle_tests::e2e::git::Repository;
+use podcradle_tests::e2e::never_ready::NeverReady;
 use podcradle_tests::e2e::{Actor, Arch, Ended, actor};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
@@ -30,14 +31,19 @@ fn verdict(actor: &Actor, name: &str, ended: Ended) -> Result<Value, Stop> {
     Ok(error)
 }
 
-/// The Pod is gone when the launcher says so; its Secret follows by the
-/// cluster's collector.
+/// The launcher says so when everything is deleted; a Pod then still has its
+/// grace, and its Secret follows by the cluster's collector.
 pub fn gone(actor: &Actor, name: &str) -> Outcome {
     let admin = &actor.cluster.admin;
-    for kind in ["service", "pod"] {
-        let object = admin.find(kind, name)?;
-        ensure!(object.is_none(), "the {kind} is still there");
+    let service = admin.find("service", name)?;
+    ensure!(service.is_none(), "the Service is still there");
+    if let Some(pod) = admin.find("pod", name)? {
+        ensure!(
+            pod["metadata"]["deletionTimestamp"].is_string(),
+            "nobody deleted the Pod"
+        );
     }
+    admin.wait_gone("pod", name)?;
     admin.wait_gone("secret", &format!("{name}-g1-token"))?;
     let left = admin.left_of(name)?;
     ensure!(left.is_empty(), "left behind: {left:?}");
@@ -90,45 +96,33 @@ fn no_branch(arch: Arch) -> Outcome {
 }
 
 fn no_host(arch: Arch) -> Outcome {
-    let actor = Actor::new(arch)?;
-    let name = actor.reserve("no-host")?;
-    let launch = actor.launch(&name).host(&["no-such-host", "--flag"]);
-    let error = ended_early(&actor, &name, &launch)?;
-    ensure!(error["report"]["exitCode"] == 127, "report: {error:#}");
+    let error = ends_early(arch, &["no-such-host", "--flag"])?;
+    let report = &error["report"];
     ensure!(
-        error["report"]["end"]["kind"] == "exec",
+        report["exitCode"] == 127 && report["end"]["kind"] == "exec",
         "report: {error:#}"
     );
     says(&error, &["127", "no-such-host"])
 }
 
 fn host_ends(arch: Arch) -> Outcome {
-    let actor = Actor::new(arch)?;
-    let name = actor.reserve("host-ends")?;
     let script = "echo the last words of the host >&2; exit 9";
-    let launch = actor.launch(&name).host(&["sh", "-c", script]);
-    let error = ended_early(&actor, &name, &launch)?;
+    let error = ends_early(arch, &["sh", "-c", script])?;
     ensure!(error["report"]["exitCode"] == 9, "report: {error:#}");
     says(&error, &["the last words of the host"])
 }
 
-/// A host that ends within milliseconds. When the kubelet reported it as running
-/// in between, the launch was right to succeed, and is tried again.
-fn ended_early(actor: &Actor, name: &str, launch: &actor::Launch) -> Result<Value, Stop> {
-    const TRIES: usize = 10;
-    for _ in 0..TRIES {
-        let ended = launch.try_run()?;
-        if ended.code != 0 {
-            let error = verdict(actor, name, ended)?;
-            ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
-            return Ok(error);
-        }
-        actor.run(&["delete", name])?;
-        gone(actor, name)?;
-    }
-    Err(Stop::from(format!(
-        "{TRIES} launches of a host that ends at once were all seen running"
-    )))
+/// The error of a launch whose host ends before its probe ever succeeds.
+fn ends_early(arch: Arch, host: &[&str]) -> Result<Value, Stop> {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("ends-early")?;
+    let Some(_policy) = NeverReady::make(&actor, &name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let ended = actor.launch(&name).host(host).try_run()?;
+    let error = verdict(&actor, &name, ended)?;
+    ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
+    Ok(error)
 }
 
 fn keep(arch: Arch) -> Outcome {

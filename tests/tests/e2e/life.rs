@@ -148,7 +148,7 @@ fn follow(arch: Arch) -> Outcome {
     follow.wait_for_stdout("host: dialled in", WATCHDOG)?;
     stage.server.order(
         &stage.name,
-        vec![Order::run("end", &["kill", "-TERM", "1"])],
+        vec![Order::run("end", &["sh", "-c", "kill -TERM 1"])],
     );
     let ended = follow.wait(WATCHDOG)?.with_code(0)?;
     ensure!(

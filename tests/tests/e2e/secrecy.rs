@@ -114,9 +114,13 @@ fn arguments(arch: Arch) -> Outcome {
     let process = std::path::PathBuf::from(format!("/proc/{}", running.pid()));
     let looker = std::thread::spawn(move || {
         let mut seen = BTreeSet::new();
-        // Ends with the process, whose files then read as empty or not at all.
+        // Empty at the very start, before the kernel has put it there, and again
+        // at the end, until the process is reaped and has no files at all.
         while let Ok(line) = std::fs::read(process.join("cmdline")) {
             if line.is_empty() {
+                if seen.is_empty() {
+                    continue;
+                }
                 break;
             }
             seen.insert(line);

@@ -53,7 +53,7 @@ fn status(stage: &Stage) -> Result<Value, Stop> {
 fn sigterm(arch: Arch) -> Outcome {
     let stage = Stage::set(arch, "sigterm", &[])?;
     stage.orphans("leave", 100)?;
-    let kill = Order::run("kill", &["kill", "-TERM", "1"]);
+    let kill = Order::run("kill", &["sh", "-c", "kill -TERM 1"]);
     stage.server.order(&stage.name, vec![kill]);
     stage.server.wait("goodbye", WATCHDOG, |events| {
         let goodbye =
