@@ -106,10 +106,16 @@ fn milliseconds(all: &[Duration]) -> f64 {
 
 fn launch(actor: &Actor, name: &str, observer: &Running) -> Result<Launched, Error> {
     let mut command = actor.launch(name).host(&HOST).command();
+    let log = actor.folder().join(format!("{name}.log"));
+    let failed = |source| Error::Io {
+        what: format!("write {}", log.display()),
+        source,
+    };
+    let stderr = std::fs::File::create(&log).map_err(failed)?;
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::inherit());
+        .stderr(stderr);
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let seen = scope.spawn(|| {
@@ -119,9 +125,11 @@ fn launch(actor: &Actor, name: &str, observer: &Running) -> Result<Launched, Err
         let (code, peak) = peak(&mut command)?;
         let returned = begun.elapsed();
         if code != 0 {
-            return Err(Error::Missing(format!(
-                "launch of {name} ended with {code}"
-            )));
+            return Err(Error::Command {
+                command: format!("podcradle launch --sandbox {name}"),
+                code,
+                stderr: std::fs::read_to_string(&log).unwrap_or_default(),
+            });
         }
         let started = seen
             .join()

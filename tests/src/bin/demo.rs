@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use podcradle_tests::e2e::git::Repository;
 use podcradle_tests::e2e::process::shown;
-use podcradle_tests::e2e::{Actor, Ended, Error, Result, Running, WATCHDOG, native};
+use podcradle_tests::e2e::{Actor, Cluster, Ended, Error, Result, Running, WATCHDOG, native};
 use podcradle_tests::testserver::{Event, Options, TestServer, digest};
 
 const ORPHANS: &str = "500";
@@ -47,18 +47,17 @@ fn demo() -> Result<()> {
     server.expect(&name, digest(&token));
 
     say("The launch: a repository to clone, a server to dial back to, orphans to leave behind.");
-    let mut launch = actor
-        .launch(&name)
-        .option(&["--server", &server.url(), "--host-id", &name])
-        .option(&[
-            "--repo",
-            &repository.url(),
-            "--token-file",
-            &file.to_string_lossy(),
-        ])
-        .option(&["-o", "table"])
-        .host(&["host", "--heartbeat", "0.5", "--orphans", ORPHANS])
-        .command();
+    let image = Cluster::image(native());
+    let launch = ["launch", "--sandbox", &name, "--image", &image];
+    let dial = [
+        "--server",
+        &server.url(),
+        "--token-file",
+        &file.to_string_lossy(),
+    ];
+    let work = ["--repo", &repository.url()];
+    let host = ["--", "host", "--heartbeat", "0.5", "--orphans", ORPHANS];
+    let mut launch = actor.podcradle(&[&launch[..], &dial, &work, &host].concat());
     show(&mut launch)?;
 
     say("The host dials back with its token, and says who it is:");
