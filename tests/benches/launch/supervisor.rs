@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use podcradle_tests::e2e::{Arch, Error, Running, repository};
+use podcradle_tests::e2e::cluster::target_dir;
+use podcradle_tests::e2e::{Arch, Error, Running};
 
 use crate::memory::kilobytes;
 use crate::table::Table;
@@ -64,8 +65,8 @@ fn binary(arch: Arch) -> PathBuf {
     let variable = format!("PODCRADLE_INIT_{}", arch.name().to_uppercase());
     std::env::var_os(variable).map_or_else(
         || {
-            let target = format!("target/{}-unknown-linux-musl", arch.machine());
-            repository().join(target).join("supervisor/podcradle-init")
+            let target = format!("{}-unknown-linux-musl", arch.machine());
+            target_dir().join(target).join("supervisor/podcradle-init")
         },
         PathBuf::from,
     )

@@ -151,7 +151,7 @@ impl Cluster {
 }
 
 /// Where cargo puts what it builds.
-fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }
 
