@@ -24,21 +24,13 @@ pub struct Options {
     #[arg(long)]
     refresh: bool,
 
-    /// Where Debian's packages come from
-    #[arg(
-        long,
-        env = "DEBIAN_MIRROR",
-        default_value = "http://deb.debian.org/debian"
-    )]
-    mirror: String,
+    /// Where Debian's packages come from [default: debootstrap's]
+    #[arg(long, env = "DEBIAN_MIRROR", value_name = "URL")]
+    mirror: Option<String>,
 
-    /// Where Debian's security updates come from
-    #[arg(
-        long,
-        env = "DEBIAN_SECURITY_MIRROR",
-        default_value = "http://deb.debian.org/debian-security"
-    )]
-    security_mirror: String,
+    /// Where Debian's security updates come from [default: the mirror's URL and `-security`]
+    #[arg(long, env = "DEBIAN_SECURITY_MIRROR", value_name = "URL")]
+    security_mirror: Option<String>,
 }
 
 const SUITE: &str = "trixie";
@@ -81,6 +73,8 @@ pub enum RootfsError {
     Process(#[from] ProcessError),
     #[error("{path} has no date: a Release file must have a line `Date:`")]
     NoDate { path: PathBuf },
+    #[error("{path} names no mirror: give one with --mirror")]
+    NoMirror { path: PathBuf },
     #[error("{path}")]
     File {
         path: PathBuf,
@@ -127,12 +121,9 @@ pub fn place_of(root: &Path, arch: Arch) -> PathBuf {
 /// Twelve digits for everything that decides what the tree holds, but for the
 /// day it is made on.
 fn key(options: &Options) -> String {
-    let Options {
-        mirror,
-        security_mirror,
-        ..
-    } = options;
-    let all = [SUITE, PACKAGES, RECIPE, SLIM, mirror, security_mirror].join("\0");
+    let mirror = options.mirror.as_deref().unwrap_or_default();
+    let security = options.security_mirror.as_deref().unwrap_or_default();
+    let all = [SUITE, PACKAGES, RECIPE, SLIM, mirror, security].join("\0");
     let mut digits = format!("{:x}", Sha256::digest(all));
     digits.truncate(12);
     digits
@@ -192,27 +183,41 @@ impl Tree {
                 ])
                 .arg(SUITE)
                 .arg(&self.0)
-                .arg(&options.mirror),
+                .args(&options.mirror),
         )?;
         self.write("etc/dpkg/dpkg.cfg.d/podcradle-slim", SLIM)?;
         self.run(&["/debootstrap/debootstrap", "--second-stage"])
     }
 
     fn update(&self, options: &Options) -> Result<(), RootfsError> {
-        let Options {
-            mirror,
-            security_mirror,
-            ..
-        } = options;
+        let list = "etc/apt/sources.list";
+        let mirror = match &options.mirror {
+            Some(mirror) => mirror.clone(),
+            None => self.mirror_of(list)?,
+        };
+        let security_mirror = options
+            .security_mirror
+            .clone()
+            .unwrap_or_else(|| format!("{}-security", mirror.trim_end_matches('/')));
         let keys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
         let sources = format!(
             "deb [{keys}] {mirror} {SUITE} main\n\
              deb [{keys}] {mirror} {SUITE}-updates main\n\
              deb [{keys}] {security_mirror} {SUITE}-security main\n"
         );
-        self.write("etc/apt/sources.list", &sources)?;
+        self.write(list, &sources)?;
         self.run(&["apt-get", "--error-on=any", "update"])?;
         self.run(&["apt-get", "--yes", "upgrade"])
+    }
+
+    /// The mirror that debootstrap used, as it wrote it down: `deb URL SUITE …`.
+    fn mirror_of(&self, list: &str) -> Result<String, RootfsError> {
+        let path = self.0.join(list);
+        let text = fs::read_to_string(&path).map_err(at(&path))?;
+        let url = text
+            .lines()
+            .find_map(|line| line.strip_prefix("deb ")?.split_whitespace().next());
+        url.map(str::to_owned).ok_or(RootfsError::NoMirror { path })
     }
 
     /// Runs a program in the tree, in a mount and a PID namespace of its own:

@@ -122,6 +122,23 @@ fn build(root: &Path, program: &Program, arch: Arch) -> Result<PathBuf, StageErr
         .args(["--package", program.package, "--bin", program.name])
         .args(["--target", &arch.target()])
         .arg("--message-format=json-render-diagnostics");
+    // What `cargo run` tells about this crate is not meant for those: build
+    // scripts that look at it would compile everything behind them again.
+    for (name, _) in std::env::vars_os() {
+        let about_us = [
+            "CARGO_PKG_",
+            "CARGO_MANIFEST_",
+            "CARGO_BIN_",
+            "CARGO_CRATE_",
+            "CARGO_PRIMARY_",
+        ];
+        if about_us
+            .iter()
+            .any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+        {
+            cargo.env_remove(name);
+        }
+    }
     let messages = output_watched(&mut cargo)?;
     messages
         .lines()
