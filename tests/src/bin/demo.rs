@@ -89,10 +89,6 @@ fn demo() -> Result<()> {
             .admin
             .command(&["wait", "--for=delete", &secret]),
     )?;
-    let goodbye = |event: &&Event| matches!(event, Event::Goodbye { .. });
-    server.wait("goodbye", WATCHDOG, |events| {
-        events.iter().find(goodbye).map(drop)
-    })?;
 
     say("The proof that nothing is left:");
     show(

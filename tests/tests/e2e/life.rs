@@ -6,7 +6,7 @@ use podcradle_tests::e2e::stage::HOST;
 use podcradle_tests::e2e::{Actor, Arch, Running, Stage, WATCHDOG, hexadecimal};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::Outcome;
-use podcradle_tests::testserver::{Event, Order, digest};
+use podcradle_tests::testserver::{Order, digest};
 
 use crate::Test;
 
@@ -74,14 +74,6 @@ fn whole_life(arch: Arch) -> Outcome {
         .wait_gone("secret", &format!("{name}-g1-token"))?;
     let left = actor.cluster.admin.left_of(name)?;
     ensure!(left.is_empty(), "left behind: {left:?}");
-    stage
-        .server
-        .wait("goodbye on SIGTERM", WATCHDOG, |events| {
-            events.iter().find_map(|event| match event {
-                Event::Goodbye { id, reason } if id == name => (reason == "SIGTERM").then_some(()),
-                _ => None,
-            })
-        })?;
     println!(
         "measured: {}: delete took {:?}, the Secret was gone {:?} later; launch: {}",
         arch.name(),
