@@ -209,6 +209,7 @@ impl Launcher {
             };
             Err(Error::Unreachable {
                 call,
+                server: self.inner.server.clone(),
                 message: "it has been shut down".to_owned(),
             })
         })

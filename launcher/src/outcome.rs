@@ -161,7 +161,7 @@ impl Failure {
                 Reason::Unreachable,
                 "check the server's address in the kubeconfig, and the network",
             ),
-            E::TimedOut { .. } | E::Busy { .. } => (
+            E::TimedOut { .. } | E::StillThere { .. } | E::Busy { .. } => (
                 Reason::Unreachable,
                 "try again, or give more time with --timeout",
             ),

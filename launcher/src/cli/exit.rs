@@ -87,7 +87,7 @@ impl From<Error> for Failed {
             | Error::Unauthorized { .. }
             | Error::Busy { .. }
             | Error::Unreadable { .. } => UNREACHABLE,
-            Error::TimedOut { .. } => TIMEOUT,
+            Error::TimedOut { .. } | Error::StillThere { .. } => TIMEOUT,
             Error::Denied { .. } | Error::Policy { .. } | Error::Quota { .. } => FORBIDDEN,
             Error::NotFound { .. } | Error::Exists { .. } | Error::Namespace { .. } => NAME,
             Error::Invalid { .. } => INPUT,

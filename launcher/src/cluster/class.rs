@@ -42,16 +42,30 @@ impl fmt::Display for Call {
 #[non_exhaustive]
 pub enum Error {
     /// No answer, or none that is the API server's.
-    #[error("{call}: no answer from the API server: {message}")]
+    #[error("{call}: no answer from the API server {server}: {message}")]
     Unreachable {
         /// The call.
         call: Call,
+        /// Its URL.
+        server: String,
         /// What the transport said.
         message: String,
     },
     /// No answer within the time there was.
-    #[error("{call}: no answer within {after:?}")]
+    #[error("{call}: no answer from the API server {server} within {after:?}")]
     TimedOut {
+        /// The call.
+        call: Call,
+        /// The API server's URL.
+        server: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Deleted, but not gone within the time there was.
+    #[error(
+        "{call}: accepted, but a Pod is still there after {after:?}; the cluster goes on by itself (a lost node keeps it: kubectl get pod -o wide)"
+    )]
+    StillThere {
         /// The call.
         call: Call,
         /// How long was waited.
@@ -178,13 +192,14 @@ impl Error {
     }
 }
 
-/// What `error` means for `call`.
-pub fn classify(call: Call, error: &kube::Error) -> Error {
+/// What `error` means for `call` to `server`.
+pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => by_status(call, status),
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
         other => Error::Unreachable {
             call,
+            server: server.to_owned(),
             message: innermost(other),
         },
     }

@@ -148,8 +148,12 @@ impl Cluster {
         let after = deadline.left().min(TRY);
         match tokio::time::timeout(after, request).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(classify(call, &error)),
-            Err(_) => Err(Error::TimedOut { call, after }),
+            Ok(Err(error)) => Err(classify(call, &self.server, &error)),
+            Err(_) => Err(Error::TimedOut {
+                call,
+                server: self.server.clone(),
+                after,
+            }),
         }
     }
 

@@ -142,7 +142,9 @@ impl Cluster {
         let api = self.api::<Pod>();
         let call = self.what("patch", "pods", &name);
         let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
-        let patch = Patch::<()>::Json(operations.map_err(|e| super::classify(call.clone(), &e))?);
+        let patch = Patch::<()>::Json(
+            operations.map_err(|e| super::classify(call.clone(), self.server(), &e))?,
+        );
         let params = PatchParams::default();
         let mut in_doubt = false;
         let mut pause = PAUSE;

@@ -28,7 +28,7 @@ pub enum Deleted {
 /// Deletes a session and waits until its Pods are gone.
 ///
 /// # Errors
-/// [`Error::TimedOut`] when Pods are still there at the end of `timeout`; the
+/// [`Error::StillThere`] when Pods are still there at the end of `timeout`; the
 /// anchor is deleted by then, so the cluster finishes by itself.
 pub async fn delete(cluster: Cluster, name: String, timeout: Duration) -> Result<Deleted, Error> {
     let deadline = Deadline::after(timeout);
@@ -91,7 +91,7 @@ async fn wait_gone(
             event = watch.next(deadline) => event,
             () = tokio::time::sleep_until(deadline.instant()) => {
                 let call = cluster.what("delete", "pods", session);
-                return Err(Error::TimedOut { call, after: deadline.given() });
+                return Err(Error::StillThere { call, after: deadline.given() });
             }
         };
         match event {

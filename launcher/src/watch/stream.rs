@@ -108,7 +108,7 @@ impl PodWatch {
                     continue;
                 }
                 Ok(WatchEvent::Error(status)) => by_status(self.call(), &status),
-                Err(error) => classify(self.call(), &error),
+                Err(error) => classify(self.call(), self.cluster.server(), &error),
             };
             self.events = None;
             if let Some(event) = self.recover(error, deadline).await? {
