@@ -75,7 +75,7 @@ function "description" {
   result = {
     supervisor = "podcradle-init: PID 1 for a sandbox, alone in its image"
     sandbox    = "Podcradle's reference host image: Debian, git, podcradle-init and host"
-    launcher   = "podcradle: launches sandboxes in Kubernetes pods and sweeps what is left"
+    launcher   = "podcradle: launches sandboxes in Kubernetes pods and leaves nothing behind"
   }[name]
 }
 

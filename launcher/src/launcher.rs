@@ -211,6 +211,7 @@ impl Launcher {
                 call,
                 server: self.inner.server.clone(),
                 message: "it has been shut down".to_owned(),
+                sent: false,
             })
         })
     }

@@ -97,26 +97,26 @@ impl Token {
         Self::read(&name, file)
     }
 
-    /// Writes the token to a file of mode 0600; an existing file's mode is
-    /// narrowed before the token is in it.
+    /// Writes the token to a new file of mode 0600, or to a pipe or terminal
+    /// that is there.
+    ///
+    /// # Errors
+    /// When a file is there already: it may hold the token of a sandbox that
+    /// runs.
     pub fn write_file(&self, path: &Path) -> Result<(), TokenError> {
         use std::io::Write as _;
-        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        use std::os::unix::fs::OpenOptionsExt as _;
         let io = |source| TokenError::Io {
             path: path.display().to_string(),
             source,
         };
+        let is_file = std::fs::metadata(path).map_or(true, |there| there.is_file());
         let mut file = std::fs::OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(is_file)
             .mode(0o600)
             .open(path)
             .map_err(io)?;
-        if file.metadata().map_err(io)?.is_file() {
-            file.set_permissions(std::fs::Permissions::from_mode(0o600))
-                .map_err(io)?;
-        }
         file.write_all(self.0.as_bytes())
             .and_then(|()| file.write_all(b"\n"))
             .map_err(io)
@@ -162,22 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_for_its_owner_only_even_when_it_was_not() {
+    fn the_file_is_new_and_for_its_owner_only() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        std::fs::write(
-            &path,
-            "something longer than a token, and readable by all, .........................",
-        )
-        .unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let token = Token::random();
         token.write_file(&path).unwrap();
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let other = Token::random().write_file(&path);
+        assert!(matches!(other, Err(TokenError::Io { .. })), "overwritten");
         assert_eq!(Token::read_file(&path).unwrap().expose(), token.expose());
     }
 

@@ -3,6 +3,8 @@
 //! In: a plan. Out: an exit code and a report. One call waits, `rt_sigtimedwait` on every
 //! signal with the next timer as its time-out: no handler, no descriptor, no poll.
 
+use nix::errno::Errno;
+
 use crate::args::{Complaint, Plan, first};
 use crate::flags::Persona;
 use crate::reap::{self, Change, End};
@@ -62,6 +64,9 @@ impl<'a> Supervisor<'a> {
         // With a restart the next host is to have them, too.
         if self.plan.policy.restart.is_none() {
             descriptors::let_go(self.plan.persona != Persona::Podcradle);
+        } else if self.plan.close_fds {
+            // What it is not given, nobody needs.
+            descriptors::close_above_2(&self.plan.kept);
         }
         let mut more = false;
         loop {
@@ -242,7 +247,12 @@ impl<'a> Supervisor<'a> {
             // The shell above may have put us in the foreground: that is the host's place.
             self.has_terminal |= foreground::pass(sys::getpgrp(), self.group);
         }
-        if let Err(errno) = sys::kill(target, i32::from(signal)) {
+        let mut sent = sys::kill(target, i32::from(signal));
+        if sent == Err(Errno::ESRCH) {
+            // A host that moved to another group left ours empty; it still has to be reached.
+            sent = sys::kill(target.wrapping_abs(), i32::from(signal));
+        }
+        if let Err(errno) = sent {
             if self.warned {
                 return;
             }

@@ -173,7 +173,7 @@ pub struct Launch {
     /// End of the compute in any case, such as 7d [default: 7d]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_lifetime: Option<Duration>,
-    /// Make the token and write it to this file (mode 0600)
+    /// Make the token and write it to this new file (mode 0600)
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub token_out: Option<PathBuf>,
     /// Take the token from this file; - is standard input

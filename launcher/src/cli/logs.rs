@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use futures::{AsyncReadExt as _, FutureExt as _};
-use podcradle_launcher::cluster::{Deadline, LogOptions};
+use podcradle_launcher::cluster::{Call, Deadline, Error, LogOptions};
 
 use super::args::{Global, Logs};
 use super::exit::Failed;
@@ -23,7 +23,7 @@ pub async fn logs(global: &Global, args: &Logs) -> Result<(), Failed> {
             async move {
                 let mut stream = Box::pin(
                     cluster
-                        .log_stream(&name, &options, Deadline::after(time))
+                        .log_stream(&name, &options, Deadline::after(time).unless_unreachable())
                         .await?,
                 );
                 let mut buffer = vec![0; 16 * 1024];
@@ -32,8 +32,17 @@ pub async fn logs(global: &Global, args: &Logs) -> Result<(), Failed> {
                         Ok(0) => return Ok(()),
                         Ok(read) => read,
                         Err(error) => {
-                            tracing::warn!(%error, "the log ended early");
-                            return Ok(());
+                            return Err(Error::Unreachable {
+                                call: Call {
+                                    verb: "get",
+                                    resource: "pods/log",
+                                    namespace: cluster.namespace().to_owned(),
+                                    name,
+                                },
+                                server: cluster.server().to_owned(),
+                                message: format!("the log broke off: {error}"),
+                                sent: true,
+                            });
                         }
                     };
                     let mut out = std::io::stdout().lock();

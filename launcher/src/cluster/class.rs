@@ -50,6 +50,8 @@ pub enum Error {
         server: String,
         /// What the transport said.
         message: String,
+        /// Whether the request may have reached it.
+        sent: bool,
     },
     /// No answer within the time there was.
     #[error("{call}: no answer from the API server {server} within {after:?}")]
@@ -177,7 +179,8 @@ impl Error {
     /// Whether a write may have happened although it seems to have failed.
     pub fn is_ambiguous(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Unreadable { .. } => true,
+            Self::Unreachable { sent, .. } => *sent,
+            Self::TimedOut { .. } | Self::Unreadable { .. } => true,
             Self::Busy { code, .. } => *code >= 500,
             _ => false,
         }
@@ -197,11 +200,15 @@ pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => by_status(call, status),
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
-        other => Error::Unreachable {
-            call,
-            server: server.to_owned(),
-            message: innermost(other),
-        },
+        other => {
+            let cause = innermost(other);
+            Error::Unreachable {
+                call,
+                server: server.to_owned(),
+                message: cause.to_string(),
+                sent: !never_connected(cause),
+            }
+        }
     }
 }
 
@@ -243,12 +250,28 @@ fn forbidden(call: Call, message: String) -> Error {
 
 /// The innermost cause says what is wrong ("connection refused"); the layers
 /// around it only say that something is.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn innermost<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    cause.to_string()
+    cause
+}
+
+/// Whether it failed before a byte of the request was sent.
+fn never_connected(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind;
+    cause.downcast_ref::<std::io::Error>().is_some_and(|error| {
+        let kinds = [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::HostUnreachable,
+            ErrorKind::NetworkUnreachable,
+        ];
+        // The resolver's errors have no kind of their own.
+        kinds.contains(&error.kind()) || error.to_string().contains("failed to lookup address")
+    })
 }
 
 #[cfg(test)]

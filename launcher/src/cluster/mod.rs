@@ -22,6 +22,8 @@ pub use objects::{Deletion, LogOptions};
 
 /// Longest a single try may take.
 const TRY: Duration = Duration::from_secs(10);
+/// How long an operation's first call tries to reach the API server at all.
+const REACH: Duration = Duration::from_secs(5);
 /// First pause between two tries; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -49,14 +51,29 @@ impl Debug for Cluster {
 pub struct Deadline {
     at: Instant,
     given: Duration,
+    /// Until when an API server that cannot be reached at all is tried again.
+    reach_until: Instant,
 }
 
 impl Deadline {
     /// So much time from now.
     pub fn after(time: Duration) -> Self {
+        let at = Instant::now() + time;
         Self {
-            at: Instant::now() + time,
+            at,
             given: time,
+            reach_until: at,
+        }
+    }
+
+    /// The same, but for an operation that has not begun: a server that cannot
+    /// be reached is most likely a wrong address, and a person waits.
+    #[must_use]
+    pub fn unless_unreachable(self) -> Self {
+        let reach_until = self.at.min(Instant::now() + REACH);
+        Self {
+            reach_until,
+            ..self
         }
     }
 
@@ -189,7 +206,9 @@ pub(crate) async fn wait_before_retry(
     deadline: Deadline,
 ) -> bool {
     let wait = error.retry_after().unwrap_or(*pause);
-    if wait >= deadline.left() {
+    let given_up =
+        matches!(error, Error::Unreachable { .. }) && Instant::now() + wait >= deadline.reach_until;
+    if given_up || wait >= deadline.left() {
         return false;
     }
     tracing::debug!(%error, ?wait, "trying again");

@@ -34,7 +34,10 @@ pub async fn delete(cluster: Cluster, name: String, timeout: Duration) -> Result
     let deadline = Deadline::after(timeout);
     let mut deleted = Deleted::WasGone;
     let mut record = None;
-    while let Some(service) = cluster.service(&name, deadline).await? {
+    while let Some(service) = cluster
+        .service(&name, deadline.unless_unreachable())
+        .await?
+    {
         if service.labels().get(MANAGED_BY).map(String::as_str) != Some(MANAGER) {
             return Ok(Deleted::NotOurs);
         }

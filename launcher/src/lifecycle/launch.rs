@@ -87,7 +87,9 @@ impl Run<'_> {
 
         made.service = Tried::Sent(spec.sandbox.clone());
         let wanted = manifest::service(&record, expires);
-        let service = cluster.create("services", &wanted, deadline).await;
+        let service = cluster
+            .create("services", &wanted, deadline.unless_unreachable())
+            .await;
         let service = service.inspect_err(|e| forget(&mut made.service, e))?;
         let anchor = owner_of(&service);
         made.service = Tried::Yes(service.clone());
@@ -265,7 +267,11 @@ impl Run<'_> {
         };
         failure.message = self.token.redact(&failure.message);
         let cancelled = failure.reason == Reason::Cancelled;
-        let keep = self.spec.keep_on_failure && !cancelled && matches!(made.pod, Tried::Yes(_));
+        // A Secret whose uid nobody knows goes with its Pod and only with it.
+        let keep = self.spec.keep_on_failure
+            && !cancelled
+            && matches!(made.pod, Tried::Yes(_))
+            && !matches!(made.secret, Tried::Sent(_));
         let removed = if keep {
             made.keep(self.cluster).await
         } else {

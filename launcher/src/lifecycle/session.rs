@@ -71,7 +71,7 @@ pub struct HostState {
 
 /// All sessions of the namespace, by name.
 pub async fn list(cluster: Cluster, timeout: Duration) -> Result<Vec<Session>, Error> {
-    let deadline = Deadline::after(timeout);
+    let deadline = Deadline::after(timeout).unless_unreachable();
     let anchors = cluster.anchors(deadline).await?;
     let (pods, _) = cluster.pods(None, deadline).await?;
     let mut sessions: Vec<_> = anchors
@@ -94,7 +94,7 @@ pub async fn status(
     name: String,
     timeout: Duration,
 ) -> Result<Option<Session>, Error> {
-    let deadline = Deadline::after(timeout);
+    let deadline = Deadline::after(timeout).unless_unreachable();
     let ours = |s: &Service| s.labels().get(MANAGED_BY).map(String::as_str) == Some(MANAGER);
     let Some(anchor) = cluster.service(&name, deadline).await?.filter(ours) else {
         return Ok(None);

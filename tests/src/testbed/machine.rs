@@ -136,13 +136,13 @@ pub(super) fn leave(layout: &Layout, cgroups: &Hierarchies) -> Result<()> {
         }
         cgroups.disable(&std::mem::take(&mut ledger.cgroup_controllers));
         Ok(())
-    })?;
-    tidy(layout)
+    })
 }
 
-/// Removes our own files when no instance is left. Called with the instance's
-/// lock held, whose file goes too: [`Lock::take`] notices.
-fn tidy(layout: &Layout) -> Result<()> {
+/// Removes our own files when no instance is left. The last thing that is done
+/// with the instance's lock held, since its file goes too: who waits for it
+/// notices ([`Lock::take`]), but who comes later would not wait.
+pub(super) fn tidy(layout: &Layout) -> Result<()> {
     let _lock = Lock::take("lock", || ())?;
     let dir = Path::new(DIR);
     let own = dir.join(format!("{}.lock", layout.name()));

@@ -201,7 +201,7 @@ pub fn up(layout: &Layout, install: bool, progress: &Progress) -> Result<Node> {
     clean::clean(layout, Logs::Remove)?;
     let booted = boot::boot(layout, &tools, &archive, progress).inspect_err(|_| {
         // What went wrong first is what counts.
-        let _ = clean::clean(layout, Logs::Keep);
+        let _ = clean::clean(layout, Logs::Keep).and_then(|()| machine::tidy(layout));
     })?;
     let node = describe(layout, &tools, booted);
     let text = serde_json::to_vec_pretty(&node).map_err(|error| Error::Api(error.to_string()))?;
@@ -213,7 +213,8 @@ pub fn up(layout: &Layout, install: bool, progress: &Progress) -> Result<Node> {
 pub fn down(layout: &Layout, progress: &Progress) -> Result<()> {
     let wait = || progress.begin("waiting for another testbed command");
     let _lock = machine::Lock::instance(layout, wait)?;
-    clean::clean(layout, Logs::Remove)
+    clean::clean(layout, Logs::Remove)?;
+    machine::tidy(layout)
 }
 
 /// Imports docker or OCI archives, so that pods can use their images.

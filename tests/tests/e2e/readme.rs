@@ -158,7 +158,7 @@ fn exit_codes() -> Outcome {
 
 fn no_machine() -> Outcome {
     let text = readme()?;
-    for path in ["/home/", "/root", "/tmp", "/work", "/Users/"] {
+    for path in ["/home/", "/root", "/tmp", "/Users/"] {
         let outside = text
             .lines()
             .find(|line| line.contains(path) && !line.contains("/home/sandbox"));

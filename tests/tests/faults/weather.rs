@@ -43,6 +43,20 @@ pub fn add(suite: &mut Suite) {
         clone_fails,
     );
     suite.test("a_kept_failure_loses_its_token", kept);
+    suite.test(
+        "a_failure_whose_token_cannot_be_deleted_alone_is_not_kept",
+        || {
+            let bed = clone_fails_bed()?;
+            bed.api
+                .script(once("POST", "secrets", Fault::DoneButSay(500)));
+            let mut spec = spec();
+            spec.keep_on_failure = true;
+            failed(bed.launch_spec(spec)?)?;
+            let pods = bed.api.objects().iter().any(|o| o.starts_with("pods/"));
+            ensure!(!pods, "kept with its token: {:?}", bed.api.objects());
+            Ok(())
+        },
+    );
     suite.test("what_could_not_be_deleted_is_named", named);
 }
 
