@@ -19,7 +19,8 @@ help: ## Say what there is to make
 
 .PHONY: demo
 demo: prerequisites up images ## Launch a sandbox on a real Kubernetes and take it down (KEEP=1 keeps the cluster)
-	cargo run --quiet -p podcradle-tests --bin demo
+	cargo run --quiet -p podcradle-tests --bin demo || \
+		{ echo "The demo failed; its cluster is kept for a look, make down takes it away." >&2; exit 1; }
 ifeq ($(KEEP)$(PODCRADLE_KUBECONFIG),)
 	$(TESTBED) down
 else
