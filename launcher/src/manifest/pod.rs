@@ -215,7 +215,7 @@ fn container(spec: &SandboxSpec, name: &str, image: &str) -> Container {
 }
 
 fn init_path(spec: &SandboxSpec) -> String {
-    format!("{}/podcradle-init", spec.init_dir)
+    format!("{}/podcradle-init", spec.init_dir.trim_end_matches('/'))
 }
 
 fn home_mount(spec: &SandboxSpec) -> VolumeMount {

@@ -185,7 +185,7 @@ fn paths(spec: &SandboxSpec, c: &mut Checks) {
     let rule = "must be an absolute path without '..', ':' or an empty part";
     c.require(is_clean_absolute(&spec.home), "home", &spec.home, rule);
     c.require(
-        is_clean_absolute(&spec.init_dir),
+        spec.init_dir == "/" || is_clean_absolute(&spec.init_dir),
         "initDir",
         &spec.init_dir,
         rule,

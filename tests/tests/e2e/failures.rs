@@ -3,7 +3,7 @@
 
 use podcradle_tests::e2e::git::Repository;
 use podcradle_tests::e2e::never_ready::NeverReady;
-use podcradle_tests::e2e::{Actor, Arch, Ended, actor};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Ended, actor};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use serde_json::Value;
@@ -14,6 +14,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("an_image_that_is_not_there", no_image),
     ("a_repository_that_is_not_there", no_repository),
     ("a_branch_that_is_not_there", no_branch),
+    ("an_image_without_git", no_git),
     ("a_host_that_is_not_there", no_host),
     ("a_host_that_ends_before_it_is_ready", host_ends),
     ("keep_on_failure_keeps_the_pod_and_not_its_token", keep),
@@ -154,6 +155,28 @@ fn keep(arch: Arch) -> Outcome {
     ensure!(logs.stdout.contains("fatal:"), "logs: {}", logs.stdout);
     actor.run(&["delete", &name])?;
     gone(&actor, &name)
+}
+
+/// The supervisor's image holds podcradle-init alone, so there is no git in it.
+fn no_git(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let bare = Cluster::image(arch).replace("/sandbox:", "/supervisor:");
+    if bare == Cluster::image(arch) {
+        return Err(skip(format!(
+            "{bare} is not this repository's sandbox image"
+        )));
+    }
+    let repository = Repository::serve(actor.cluster.address)?;
+    let name = actor.reserve("no-git")?;
+    let ended = actor
+        .launch(&name)
+        .option(&["--prep-image", &bare, "--init-dir", "/"])
+        .option(&["--repo", &repository.url()])
+        .try_run()?;
+    let error = verdict(&actor, &name, ended)?;
+    ensure!(error["reason"] == "InitFailed", "reason: {error:#}");
+    ensure!(error["report"]["exitCode"] == 127, "report: {error:#}");
+    says(&error, &["git", "--prep-image"])
 }
 
 fn for_people(arch: Arch) -> Outcome {

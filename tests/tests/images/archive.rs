@@ -42,7 +42,7 @@ pub struct Entry {
 }
 
 /// More than this of a file nobody looks at.
-const KEPT: u64 = 8 << 20;
+const KEPT: u64 = 32 << 20;
 
 impl Archive {
     pub fn read(path: &Path) -> Result<Self, Error> {
