@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::Preconditions;
 
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{EXPIRES, LAUNCH_ID, Owner, secret_name};
+use crate::manifest::{EXPIRES, LAUNCH_ID, Owner};
 
 /// Longest a clean-up may take.
 pub(super) const BOUND: Duration = Duration::from_secs(30);
@@ -170,9 +170,4 @@ where
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// The Secret's name for a launch's first Pod.
-pub(super) fn first_secret(sandbox: &str) -> String {
-    secret_name(sandbox, 1)
 }

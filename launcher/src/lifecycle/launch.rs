@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use tokio::time::Instant;
 
-use super::cleanup::{self, Made, Tried};
+use super::cleanup::{Made, Tried};
 use super::evidence;
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::launcher::{Cancelled, LaunchEvent, Progress};
@@ -116,7 +116,7 @@ impl Run<'_> {
             .map_err(|changes| Stop::Failure(Box::new(changed(&changes))))?;
 
         let secret = manifest::secret(spec, GENERATION, &owner, self.token);
-        let name = cleanup::first_secret(&spec.sandbox);
+        let name = manifest::secret_name(&spec.sandbox, GENERATION);
         made.secret = Tried::Sent(name.clone());
         let uid = cluster.create_secret(&secret, deadline).await?;
         record.pod_uid = Some(owner.uid.clone());
@@ -209,7 +209,7 @@ impl Run<'_> {
                     return Err(deleted(&mut diagnosis, &pod));
                 }
                 Ok(PodEvent::Now(_)) | Err(Error::NotFound { .. }) => return Err(gone()),
-                Ok(PodEvent::Gone(_)) => continue_waiting(clock.stage, latest),
+                Ok(PodEvent::Gone(_)) => Verdict::Wait(clock.stage, latest.to_owned()),
                 Err(error) => return Err(error.into()),
             };
         }
@@ -427,10 +427,6 @@ fn gone() -> Stop {
         "the sandbox was deleted by someone else during the launch",
         "see who deletes Pods and Services in this namespace",
     )))
-}
-
-fn continue_waiting(stage: Stage, why: &str) -> Verdict {
-    Verdict::Wait(stage, why.to_owned())
 }
 
 fn changed(changes: &[String]) -> Failure {
