@@ -11,6 +11,7 @@ use podcradle_tests::pidns::{Setup, Stream, Subject, eventually};
 
 crate::cases![
     what_the_host_closes_is_closed,
+    with_a_restart_what_no_host_is_given_is_closed,
     what_the_host_stops_reading_breaks_the_pipe,
     what_the_host_stops_writing_ends,
     inherited_descriptors_reach_the_host,
@@ -32,6 +33,21 @@ fn what_the_host_closes_is_closed(t: &Subject) -> Outcome {
     let script = "exec 3>&-; echo closed; exec sleep 1000";
     let mut run = t.with_script(&[], script).descriptor(writer, 3).start()?;
     ensure!(run.line()? == "closed", "no host");
+    ensure!(
+        Stream::new(reader).rest()?.is_empty(),
+        "something was written"
+    );
+    ensure!(run.alive(), "the supervisor is gone");
+    Ok(())
+}
+
+/// With a restart the next host is to have what the first had; under
+/// `--close-fds` that is not this one.
+fn with_a_restart_what_no_host_is_given_is_closed(t: &Subject) -> Outcome {
+    let (reader, writer) = pipe()?;
+    let flags = ["--restart", "on-failure", "--close-fds"];
+    let run = t.with_script(&flags, "exec sleep 1000");
+    let run = run.descriptor(writer, 3).start()?;
     ensure!(
         Stream::new(reader).rest()?.is_empty(),
         "something was written"
