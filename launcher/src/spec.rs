@@ -5,10 +5,13 @@
 
 mod check;
 mod defaults;
+pub mod time;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use check::{Problem, Problems, passthrough};
@@ -16,14 +19,19 @@ pub use defaults::{DEFAULT_HOME, DEFAULT_ID, TOKEN_FILE, TOKEN_KEY, TOKEN_MOUNT}
 
 /// One sandbox, as its caller wants it. Make one with [`SandboxSpec::new`] and
 /// change what differs from the defaults.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+///
+/// Its serialized form is the YAML file's, and the record's on the anchor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(deny_unknown_fields)]
 pub struct SandboxSpec {
+    /// Whose defaults, variables and labels.
+    pub profile: Profile,
     /// Name of the session, its anchor and its Pod.
     pub sandbox: String,
     /// The caller's idempotency key.
     pub launch_id: String,
-    /// Image reference of host and (unless `prep_image`) workspace-prep.
+    /// Image reference of host and (unless `prepImage`) workspace-prep.
     pub image: String,
     /// Another image for workspace-prep, when the host's has no git.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,34 +39,85 @@ pub struct SandboxSpec {
     /// `Always`, `IfNotPresent` or `Never`; the cluster's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
-    /// Directory of `podcradle-init` in the image.
+    /// Secrets the kubelet pulls with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<String>,
+    /// Architecture of the node (`amd64`, `arm64`); any when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// How `podcradle-init` gets into the host's container.
+    pub inject: Inject,
+    /// The image known to have `podcradle-init` baked in: `auto` trusts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baked_image: Option<String>,
+    /// The image of `podcradle-init` alone, for `copy` and `image-volume`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supervisor_image: Option<String>,
+    /// Directory of `podcradle-init` in the image, where it is baked in.
     pub init_dir: String,
     /// The host's command line; empty: `host`, with `--server URL` when set.
     pub host: Vec<String>,
+    /// Run the host by `bash -lc`, for images whose PATH comes from the profile.
+    pub login_shell: bool,
     /// URL the host dials back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Identity the host reports; the sandbox's name by default.
+    /// Identity the host reports; the sandbox's name when empty.
     pub host_id: String,
-    /// Name the host reports; the sandbox's name by default.
+    /// Name the host reports; the sandbox's name when empty.
     pub host_name: String,
     /// Prefix of the host's variables (`<PREFIX>_HOST_TOKEN`, …).
     pub env_prefix: String,
+    /// How the token reaches the host's environment.
+    pub token_delivery: TokenDelivery,
+    /// Whether and how often the supervisor restarts a host that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
     /// Repository that workspace-prep clones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repo: Option<Repo>,
-    /// Variables passed through to the host. Values are not serialized.
+    /// Variables passed through to the host: in a file a list of names, whose
+    /// values come from the environment of the launcher. Values are not
+    /// serialized.
     #[serde(serialize_with = "names_only", deserialize_with = "names_back")]
+    #[schemars(with = "Vec<String>")]
     pub env: BTreeMap<String, String>,
     /// An operator's Secret, taken into the environment of both containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<String>,
     /// ServiceAccount of the Pod; it needs no rights.
     pub service_account: String,
+    /// More labels for all objects; none of Podcradle's or Kubernetes' own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Node labels the Pod asks for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
+    /// Taints the Pod tolerates, as in a Pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    pub tolerations: Vec<Toleration>,
+    /// Affinity, as in a Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub affinity: Option<Affinity>,
+    /// Runtime class of the Pod (gVisor, Kata, …).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_class: Option<String>,
+    /// Priority class of the Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
+    /// `false` asks for a user namespace of the Pod's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
     /// HOME of both containers, an emptyDir.
     pub home: String,
+    /// Most that may lie in HOME, a quantity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_size_limit: Option<String>,
+    /// Volume claims and Secrets mounted into the host's container.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
     /// User, group and fsGroup.
     pub run_as: i64,
     /// Requests and limits.
@@ -69,32 +128,151 @@ pub struct SandboxSpec {
     pub grace: u32,
     /// Seconds the supervisor gives what the host left behind.
     pub drain: u32,
-    /// When the session expires, from its creation; `None` is never.
+    /// When the session expires, from its creation; `none` is never.
+    #[serde(with = "time::or_none")]
+    #[schemars(with = "String")]
     pub ttl: Option<Duration>,
     /// End of the compute in any case (`activeDeadlineSeconds`).
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub max_lifetime: Duration,
+    /// Lease of the deployment that owns the session, instead of a TTL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The traffic the sandbox may have; any when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<NetworkPolicy>,
+    /// What a launch waits for.
+    pub wait: Wait,
     /// How long each part of the launch may take.
     pub budgets: Budgets,
     /// Keep the Pod of a failed launch for an hour (never its token).
     pub keep_on_failure: bool,
+    /// Laid over the Pod, as a strategic merge patch of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Let the overlay weaken what keeps the sandbox in.
+    pub allow_unsafe_overlay: bool,
+}
+
+impl Default for SandboxSpec {
+    /// Every default, without a name and an image: those have none.
+    fn default() -> Self {
+        defaults::spec(Profile::Default)
+    }
+}
+
+/// Whose defaults, variables and labels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Podcradle's own.
+    #[default]
+    Default,
+    /// Those of omnigent's Python launcher, for its users.
+    Omnigent,
+}
+
+/// How `podcradle-init` gets into the host's container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inject {
+    /// `baked` for the baked image, and where no supervisor image is known;
+    /// else `copy`.
+    #[default]
+    Auto,
+    /// The image holds it, in `initDir`.
+    Baked,
+    /// An init container copies it from the supervisor image.
+    Copy,
+    /// The supervisor image is mounted as a volume.
+    ImageVolume,
+}
+
+/// How the token reaches the host's environment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenDelivery {
+    /// Mounted, and put into the host's environment alone by the supervisor.
+    #[default]
+    File,
+    /// By the kubelet, for hosts that must run without the supervisor's help:
+    /// every process of the container, `kubectl exec` too, sees it.
+    SecretKeyRef,
+}
+
+/// What a launch waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Nothing: done once the gate is off.
+    None,
+    /// The host's container runs.
+    Started,
+    /// It runs, and is Ready when it has a readiness or startup probe.
+    #[default]
+    Ready,
+}
+
+/// Restarts of a failed host inside its container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {
+    /// At most so many; without a limit when absent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max: Option<u32>,
+}
+
+/// Something mounted into the host's container: exactly one of `claim` and
+/// `secret`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(deny_unknown_fields)]
+pub struct Mount {
+    /// Absolute path in the container.
+    pub path: String,
+    /// A `PersistentVolumeClaim`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub claim: Option<String>,
+    /// A Secret.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub secret: Option<String>,
+    /// Whether the host may write; only to a claim.
+    #[serde(default)]
+    pub writable: bool,
+}
+
+/// A NetworkPolicy: nothing comes in, and only this goes out. It works where
+/// the network plug-in enforces policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(deny_unknown_fields)]
+pub struct NetworkPolicy {
+    /// Address ranges the sandbox may reach, besides DNS and a server that is
+    /// named by its address. The cloud's metadata address is never among them.
+    pub egress: Vec<String>,
 }
 
 /// A repository for the workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(deny_unknown_fields)]
 pub struct Repo {
     /// Where to clone from; no credentials in it.
     pub url: String,
     /// Branch or tag; the remote's default when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub branch: Option<String>,
-    /// Directory below the workspace, one path component.
+    /// Directory below the workspace, one path component; from the URL when
+    /// empty.
+    #[serde(default)]
     pub dir: String,
 }
 
 /// Requests and limits of host and workspace-prep, as Kubernetes quantities.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(deny_unknown_fields)]
 pub struct Resources {
     /// CPU request.
     pub cpu_request: String,
@@ -104,28 +282,62 @@ pub struct Resources {
     pub cpu_limit: String,
     /// Memory limit.
     pub memory_limit: String,
+    /// Request of local disk (logs, HOME, the writable layer).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ephemeral_storage_request: Option<String>,
+    /// Limit of local disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ephemeral_storage_limit: Option<String>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        defaults::resources()
+    }
 }
 
 /// How long each part of a launch may take; each has its own message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(deny_unknown_fields)]
 pub struct Budgets {
     /// Until a node is found.
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub schedule: Duration,
     /// While an image is pulled.
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub pull: Duration,
     /// While workspace-prep runs.
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub init: Duration,
     /// Until the host is started (and ready, when it has a probe).
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub start: Duration,
     /// All of it together, calls included.
+    #[serde(with = "time")]
+    #[schemars(with = "String")]
     pub total: Duration,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        defaults::budgets()
+    }
 }
 
 impl SandboxSpec {
     /// A spec with every default of the README's table.
     pub fn new(sandbox: impl Into<String>, image: impl Into<String>) -> Self {
-        defaults::spec(sandbox.into(), image.into())
+        Self {
+            sandbox: sandbox.into(),
+            launch_id: crate::name::random_hex(8),
+            image: image.into(),
+            ..Self::default()
+        }
     }
 
     /// The host's command line, the default one spelled out.
@@ -140,12 +352,22 @@ impl SandboxSpec {
         command
     }
 
+    /// Identity the host reports.
+    pub fn host_id(&self) -> &str {
+        or(&self.host_id, &self.sandbox)
+    }
+
+    /// Name the host reports.
+    pub fn host_name(&self) -> &str {
+        or(&self.host_name, &self.sandbox)
+    }
+
     /// Absolute path of the workspace in both containers.
     pub fn workspace(&self) -> String {
         let base = format!("{}/workspace", self.home.trim_end_matches('/'));
         self.repo
             .as_ref()
-            .map_or_else(|| base.clone(), |repo| format!("{base}/{}", repo.dir))
+            .map_or_else(|| base.clone(), |repo| format!("{base}/{}", repo.dir()))
     }
 
     /// Name of an environment variable of ours: `<PREFIX>_<SUFFIX>`.
@@ -160,6 +382,22 @@ impl SandboxSpec {
     pub fn validate(&self) -> Result<(), Problems> {
         check::all(self)
     }
+}
+
+impl Repo {
+    /// Directory below the workspace: as given, or what `git clone` would take.
+    pub fn dir(&self) -> &str {
+        if !self.dir.is_empty() {
+            return &self.dir;
+        }
+        let url = self.url.trim_end_matches('/');
+        let last = url.rsplit(['/', ':']).next().unwrap_or_default();
+        last.strip_suffix(".git").unwrap_or(last)
+    }
+}
+
+fn or<'a>(given: &'a str, otherwise: &'a str) -> &'a str {
+    if given.is_empty() { otherwise } else { given }
 }
 
 fn names_only<S: serde::Serializer>(
@@ -213,5 +451,24 @@ mod tests {
             dir: "r".into(),
         });
         assert_eq!(spec.workspace(), "/home/sandbox/workspace/r");
+    }
+
+    #[test]
+    fn the_clones_directory_is_the_one_git_would_choose() {
+        for (url, dir) in [
+            ("https://git.example/team/repo.git", "repo"),
+            ("https://git.example/team/repo/", "repo"),
+            ("git@git.example:repo", "repo"),
+        ] {
+            let url = url.to_owned();
+            assert_eq!(
+                Repo {
+                    url,
+                    ..Repo::default()
+                }
+                .dir(),
+                dir
+            );
+        }
     }
 }

@@ -1,16 +1,14 @@
 //! `podcradle launch`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use podcradle_launcher::spec::{Problem, Problems, Repo, passthrough};
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome, SandboxSpec, name};
+use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome};
 use serde_json::json;
 
 use super::args::{Global, Launch, Output};
 use super::exit::{self, Failed};
-use super::{connect, output, signals};
+use super::{connect, output, signals, spec::spec_of};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     let spec = spec_of(global, &args)?;
@@ -122,109 +120,4 @@ fn token_of(args: &Launch) -> Result<Token, Failed> {
         token.write_file(path).map_err(input)?;
     }
     Ok(token)
-}
-
-fn spec_of(global: &Global, args: &Launch) -> Result<SandboxSpec, Failed> {
-    let sandbox = match (&args.sandbox, &args.name) {
-        (Some(exact), _) => exact.clone(),
-        (None, label) => {
-            let label = label.as_deref().unwrap_or("sandbox");
-            name::check_rfc1123_label(label, name::MAX_LABEL)
-                .map_err(|rule| Failed::input(format!("--name {label:?}: {rule}")))?;
-            name::generate(label)
-        }
-    };
-    let mut spec = SandboxSpec::new(sandbox, &args.image);
-    let set = |field: &mut String, value: &Option<String>| {
-        if let Some(value) = value {
-            field.clone_from(value);
-        }
-    };
-    set(&mut spec.launch_id, &args.launch_id);
-    set(&mut spec.init_dir, &args.init_dir);
-    set(&mut spec.host_id, &args.host_id);
-    set(&mut spec.host_name, &args.host_name);
-    set(&mut spec.env_prefix, &args.env_prefix);
-    set(&mut spec.service_account, &args.service_account);
-    set(&mut spec.resources.cpu_request, &args.cpu_request);
-    set(&mut spec.resources.memory_request, &args.memory_request);
-    set(&mut spec.resources.cpu_limit, &args.cpu_limit);
-    set(&mut spec.resources.memory_limit, &args.memory_limit);
-    spec.prep_image.clone_from(&args.prep_image);
-    spec.image_pull_policy.clone_from(&args.image_pull_policy);
-    spec.server.clone_from(&args.server);
-    spec.credentials_secret.clone_from(&args.credentials_secret);
-    spec.host.clone_from(&args.host);
-    spec.node_selector = args.node_selector.iter().cloned().collect();
-    spec.keep_on_failure = args.keep_on_failure;
-    if let Some(ttl) = args.ttl {
-        spec.ttl = ttl.0;
-    }
-    if let Some(lifetime) = args.max_lifetime {
-        spec.max_lifetime = lifetime;
-    }
-    if let Some(total) = global.timeout {
-        spec.budgets.total = total;
-    }
-    spec.repo = args.repo.as_ref().map(|url| Repo {
-        url: url.clone(),
-        branch: args.branch.clone(),
-        dir: args.repo_dir.clone().unwrap_or_else(|| dir_of(url)),
-    });
-    spec.env = environment(&args.env, &spec.env_prefix)?;
-    Ok(spec)
-}
-
-fn environment(names: &[String], prefix: &str) -> Result<BTreeMap<String, String>, Failed> {
-    let mut env = BTreeMap::new();
-    let mut problems: Vec<Problem> = Vec::new();
-    for name in names {
-        let value = std::env::var_os(name).map(std::ffi::OsString::into_string);
-        match value {
-            Some(Err(_)) => problems.push(Problem {
-                field: "env".to_owned(),
-                value: name.clone(),
-                rule: "its value is not UTF-8 text".to_owned(),
-            }),
-            value => {
-                match passthrough(name, value.as_ref().and_then(|v| v.as_deref().ok()), prefix) {
-                    Ok(()) => {
-                        env.insert(name.clone(), value.and_then(Result::ok).unwrap_or_default());
-                    }
-                    Err(problem) => problems.push(problem),
-                }
-            }
-        }
-    }
-    if problems.is_empty() {
-        Ok(env)
-    } else {
-        Err(Failed::problems(&Problems(problems).to_string()))
-    }
-}
-
-/// The directory git would choose: the URL's last part without `.git`.
-fn dir_of(url: &str) -> String {
-    let last = url
-        .trim_end_matches('/')
-        .rsplit(['/', ':'])
-        .next()
-        .unwrap_or_default();
-    last.strip_suffix(".git").unwrap_or(last).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clones_directory_is_the_one_git_would_choose() {
-        for (url, dir) in [
-            ("https://git.example/team/repo.git", "repo"),
-            ("https://git.example/team/repo/", "repo"),
-            ("git@git.example:repo", "repo"),
-        ] {
-            assert_eq!(dir_of(url), dir);
-        }
-    }
 }

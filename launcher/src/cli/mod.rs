@@ -8,6 +8,7 @@ mod logs;
 mod output;
 mod sessions;
 mod signals;
+mod spec;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -106,8 +106,8 @@ fn host(spec: &SandboxSpec) -> Container {
     ];
     command.push("--".to_owned());
     let mut env = base_env(spec);
-    env.push(env_var(&spec.env_name("HOST_ID"), &spec.host_id));
-    env.push(env_var(&spec.env_name("HOST_NAME"), &spec.host_name));
+    env.push(env_var(&spec.env_name("HOST_ID"), spec.host_id()));
+    env.push(env_var(&spec.env_name("HOST_NAME"), spec.host_name()));
     if let Some(server) = &spec.server {
         env.push(env_var(&spec.env_name("SERVER"), server));
     }

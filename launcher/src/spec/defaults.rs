@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Budgets, Resources, SandboxSpec};
+use super::{Budgets, Inject, Profile, Resources, SandboxSpec, TokenDelivery, Wait};
 
 /// HOME when the spec does not say.
 pub const DEFAULT_HOME: &str = "/home/sandbox";
@@ -16,44 +16,76 @@ pub const TOKEN_KEY: &str = "token";
 /// The token's file in the host container.
 pub const TOKEN_FILE: &str = "/run/podcradle/token/token";
 
-pub(super) fn spec(sandbox: String, image: String) -> SandboxSpec {
+pub(super) fn spec(profile: Profile) -> SandboxSpec {
     SandboxSpec {
-        host_id: sandbox.clone(),
-        host_name: sandbox.clone(),
-        sandbox,
-        launch_id: crate::name::random_hex(8),
-        image,
+        profile,
+        sandbox: String::new(),
+        launch_id: String::new(),
+        image: String::new(),
         prep_image: None,
         image_pull_policy: None,
+        image_pull_secrets: Vec::new(),
+        arch: None,
+        inject: Inject::default(),
+        baked_image: None,
+        supervisor_image: None,
         init_dir: "/usr/local/bin".to_owned(),
         host: Vec::new(),
+        login_shell: false,
         server: None,
+        host_id: String::new(),
+        host_name: String::new(),
         env_prefix: "PODCRADLE".to_owned(),
+        token_delivery: TokenDelivery::default(),
+        restart: None,
         repo: None,
         env: BTreeMap::new(),
         credentials_secret: None,
         service_account: "podcradle-sandbox".to_owned(),
+        labels: BTreeMap::new(),
         node_selector: BTreeMap::new(),
+        tolerations: Vec::new(),
+        affinity: None,
+        runtime_class: None,
+        priority_class: None,
+        host_users: None,
         home: DEFAULT_HOME.to_owned(),
+        home_size_limit: None,
+        mounts: Vec::new(),
         run_as: DEFAULT_ID,
-        resources: Resources {
-            cpu_request: "500m".to_owned(),
-            memory_request: "1Gi".to_owned(),
-            cpu_limit: "2".to_owned(),
-            memory_limit: "4Gi".to_owned(),
-        },
+        resources: resources(),
         termination_grace_period: 30,
         grace: 20,
         drain: 5,
         ttl: Some(Duration::from_hours(24)),
         max_lifetime: Duration::from_hours(7 * 24),
-        budgets: Budgets {
-            schedule: Duration::from_mins(2),
-            pull: Duration::from_mins(5),
-            init: Duration::from_mins(5),
-            start: Duration::from_mins(1),
-            total: Duration::from_mins(15),
-        },
+        owner: None,
+        network_policy: None,
+        wait: Wait::default(),
+        budgets: budgets(),
         keep_on_failure: false,
+        overlay: None,
+        allow_unsafe_overlay: false,
+    }
+}
+
+pub(super) fn resources() -> Resources {
+    Resources {
+        cpu_request: "500m".to_owned(),
+        memory_request: "1Gi".to_owned(),
+        cpu_limit: "2".to_owned(),
+        memory_limit: "4Gi".to_owned(),
+        ephemeral_storage_request: None,
+        ephemeral_storage_limit: None,
+    }
+}
+
+pub(super) fn budgets() -> Budgets {
+    Budgets {
+        schedule: Duration::from_mins(2),
+        pull: Duration::from_mins(5),
+        init: Duration::from_mins(5),
+        start: Duration::from_mins(1),
+        total: Duration::from_mins(15),
     }
 }
