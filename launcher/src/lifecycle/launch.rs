@@ -98,6 +98,15 @@ impl Run<'_> {
             name: anchor.name.clone(),
         });
 
+        // In force before there is a Pod; it goes with the anchor, its owner.
+        if let Some(policy) = manifest::network_policy(spec, GENERATION, &anchor) {
+            cluster.create("networkpolicies", &policy, deadline).await?;
+            self.say(LaunchEvent::Created {
+                kind: "networkpolicy",
+                name: anchor.name.clone(),
+            });
+        }
+
         made.pod = Tried::Sent(spec.sandbox.clone());
         let sent = manifest::pod(spec, GENERATION, &anchor);
         let pod = self.create_pod(&sent, deadline).await;
