@@ -28,8 +28,8 @@ impl Repository {
         Self::serve_with(on, false)
     }
 
-    /// The same with a file of 256 MiB, which git holds in memory as a whole
-    /// and which is next to nothing on the network.
+    /// The same with a file of 256 MiB that git has to hold in memory, since it
+    /// is in another encoding, and that is next to nothing on the network.
     pub fn serve_large(on: IpAddr) -> Result<Self> {
         Self::serve_with(on, true)
     }
@@ -109,7 +109,9 @@ fn make(folder: &Path, large: bool) -> Result<()> {
         std::fs::write(work.join("README.md"), text).trying("write a file")?;
         if large {
             let file = std::fs::File::create(work.join("large"));
+            let attributes = "large working-tree-encoding=UTF-32LE\n";
             file.and_then(|file| file.set_len(256 << 20))
+                .and_then(|()| std::fs::write(work.join(".gitattributes"), attributes))
                 .trying("write a file")?;
         }
         git(&work, &["add", "."])?;

@@ -78,10 +78,10 @@ fn invalid_name(arch: Arch) -> Outcome {
     let expected = Expected {
         code: 6,
         reason: "ImageName",
-        message: &["localhost/Upper:1"],
+        message: &["localhost/podcradle:a:b"],
         hint: "--image",
     };
-    row.fails(row.of("localhost/Upper:1").try_run()?, &expected)
+    row.fails(row.of("localhost/podcradle:a:b").try_run()?, &expected)
         .map(drop)
 }
 
@@ -106,7 +106,10 @@ fn image_volume(arch: Arch) -> Outcome {
     let volume = format!(
         r#"[JSONPatch{{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{{
             name: "extra", image: Object.spec.volumes.image{{reference: {image:?}}}
-        }}}}]"#
+        }}}}, JSONPatch{{
+            op: "add", path: "/spec/containers/0/volumeMounts/-",
+            value: Object.spec.containers.volumeMounts{{name: "extra", mountPath: "/extra"}}
+        }}]"#
     );
     let place = podcradle_tests::e2e::NAMESPACE;
     let Some(_policy) = Policy::patch(&row.actor, place, &row.name, &volume)? else {

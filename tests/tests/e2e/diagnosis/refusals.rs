@@ -215,7 +215,9 @@ fn rights(arch: Arch) -> Outcome {
         place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
         nothing_in(&place)?;
     }
-    let refusals = row.middle.refusals();
+    let mut refusals = row.middle.refusals();
+    // What the collector was quicker to delete does not count.
+    refusals.retain(|status| status["code"] == 403);
     ensure!(refusals.len() == 6, "refused: {refusals:#?}");
     row.keep_status(&refusals[0])
 }

@@ -53,23 +53,22 @@ impl Row {
     /// The failure of a launch whose Pod came to something, as expected; what
     /// its watch showed is kept.
     pub fn fails(&self, ended: Ended, expected: &Expected) -> Result<Value, Stop> {
-        let error = says(ended, expected)?;
-        gone(&self.actor, &self.name)?;
-        let pods: Vec<_> = self.middle.pods();
+        let pods = self.middle.pods();
         ensure!(!pods.is_empty(), "the launch saw nothing of its Pod");
         self.keep("pods", &json!(pods))?;
+        let error = says(ended, expected)?;
+        gone(&self.actor, &self.name)?;
         Ok(error)
     }
 
     /// The failure of a launch that the API server refused.
     pub fn is_refused(&self, ended: Ended, expected: &Expected) -> Result<Value, Stop> {
-        let error = says(ended, expected)?;
         let refusals = self.middle.refusals();
         let Some(refusal) = refusals.first() else {
             return Err("the API server refused nothing".into());
         };
         self.keep("status", refusal)?;
-        Ok(error)
+        says(ended, expected)
     }
 
     /// Keeps a refusal that the test has looked at itself.
