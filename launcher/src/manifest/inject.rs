@@ -14,7 +14,8 @@ use crate::spec::{Inject, SandboxSpec};
 
 /// Where it is mounted when the image does not hold it.
 const INIT_MOUNT: &str = "/podcradle";
-const INIT_VOLUME: &str = "podcradle";
+/// The volume that holds it then.
+pub(super) const INIT_VOLUME: &str = "podcradle";
 
 /// The way in force: `auto` decided.
 fn way(spec: &SandboxSpec) -> Inject {
