@@ -14,9 +14,10 @@ use crate::token::Token;
 
 fn example(profile: Profile) -> SandboxSpec {
     SandboxSpec {
-        profile,
+        sandbox: "podcradle-a-000000".into(),
         launch_id: "0123456789abcdef".into(),
-        ..SandboxSpec::new("podcradle-a-000000", "registry.example/host:1")
+        image: "registry.example/host:1".into(),
+        ..SandboxSpec::of_profile(profile)
     }
 }
 
