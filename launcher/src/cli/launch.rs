@@ -2,19 +2,28 @@
 
 use std::path::Path;
 
+use podcradle_launcher::manifest;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome};
 use serde_json::json;
 
 use super::args::{Global, Launch, Output};
 use super::exit::{self, Failed};
-use super::{connect, output, signals, spec::spec_of};
+use super::{connect, output, signals, spec::specs_of};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
-    let spec = spec_of(global, &args)?;
-    // Before the first call and before any file is written.
-    spec.validate()
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    // Valid before the first call and before any file is written.
+    let mut specs = specs_of(global, &args.wanted)?;
+    let (Some(spec), true) = (specs.pop(), specs.is_empty()) else {
+        return Err(Failed::input(
+            "--file: many sandboxes at once are not launched yet",
+        ));
+    };
+    let weakenings =
+        manifest::weakenings(&spec).map_err(|problems| Failed::problems(&problems.to_string()))?;
+    for weakening in weakenings {
+        eprintln!("podcradle: allowed: {weakening}");
+    }
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;

@@ -14,21 +14,12 @@ use crate::spec::{Inject, SandboxSpec};
 
 /// Where it is mounted when the image does not hold it.
 const INIT_MOUNT: &str = "/podcradle";
-const INIT_VOLUME: &str = "podcradle";
-
-/// The way in force: `auto` decided.
-fn way(spec: &SandboxSpec) -> Inject {
-    match spec.inject {
-        Inject::Auto if spec.supervisor_image.is_none() => Inject::Baked,
-        Inject::Auto if spec.baked_image.as_ref() == Some(&spec.image) => Inject::Baked,
-        Inject::Auto => Inject::Copy,
-        said => said,
-    }
-}
+/// The volume that holds it then.
+pub(super) const INIT_VOLUME: &str = "podcradle";
 
 /// Path of `podcradle-init` in workspace-prep and host.
 pub(super) fn init_path(spec: &SandboxSpec) -> String {
-    let dir = match way(spec) {
+    let dir = match spec.inject() {
         Inject::Copy | Inject::ImageVolume => INIT_MOUNT,
         Inject::Auto | Inject::Baked => &spec.init_dir,
     };
@@ -41,7 +32,7 @@ pub(super) fn volume(spec: &SandboxSpec) -> Option<Volume> {
         name: INIT_VOLUME.to_owned(),
         ..Volume::default()
     };
-    match way(spec) {
+    match spec.inject() {
         Inject::Auto | Inject::Baked => None,
         Inject::Copy => Some(Volume {
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -70,7 +61,7 @@ pub(super) fn mount(spec: &SandboxSpec) -> Option<VolumeMount> {
 
 /// The init container that copies it, before all others.
 pub(super) fn copy(spec: &SandboxSpec) -> Option<Container> {
-    if way(spec) != Inject::Copy {
+    if spec.inject() != Inject::Copy {
         return None;
     }
     let quantities = |cpu: &str, memory: &str| {
@@ -117,13 +108,13 @@ mod tests {
     #[test]
     fn auto_copies_into_every_image_but_the_baked_one() {
         let mut spec = spec(Inject::Auto);
-        assert_eq!(way(&spec), Inject::Copy);
+        assert_eq!(spec.inject(), Inject::Copy);
         spec.baked_image = Some("image:1".into());
-        assert_eq!(way(&spec), Inject::Baked);
+        assert_eq!(spec.inject(), Inject::Baked);
         spec.image = "another".into();
-        assert_eq!(way(&spec), Inject::Copy);
+        assert_eq!(spec.inject(), Inject::Copy);
         spec.supervisor_image = None;
-        assert_eq!(way(&spec), Inject::Baked);
+        assert_eq!(spec.inject(), Inject::Baked);
     }
 
     #[test]
