@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{self, Cluster, ConfigError, Error, Source};
 use crate::lifecycle::{self, Deleted, Session};
+use crate::manifest;
 use crate::outcome::Outcome;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
@@ -154,6 +155,7 @@ impl Launcher {
     /// All problems of the spec.
     pub fn launch(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
         spec.validate()?;
+        manifest::check(&spec)?;
         let (events, receiver) = mpsc::unbounded_channel();
         let (cancel, caller) = watch::channel(());
         let shutdown = self.inner.shutdown.subscribe();

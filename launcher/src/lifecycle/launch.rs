@@ -107,8 +107,12 @@ impl Run<'_> {
             });
         }
 
+        let sent = manifest::pod(spec, GENERATION, &anchor).map_err(|problems| {
+            let text = problems.to_string();
+            let hint = "change the overlay";
+            Stop::Failure(Box::new(Failure::new(Reason::Invalid, text, hint)))
+        })?;
         made.pod = Tried::Sent(spec.sandbox.clone());
-        let sent = manifest::pod(spec, GENERATION, &anchor);
         let pod = self.create_pod(&sent, deadline).await;
         let pod = pod.inspect_err(|stop| {
             if let Stop::Error(error) = stop {
