@@ -168,17 +168,24 @@ impl Run<'_> {
     async fn create_pod(&self, pod: &Pod, deadline: Deadline) -> Result<Pod, Stop> {
         let until = Instant::now() + self.spec.budgets.schedule;
         let mut pause = Duration::from_millis(500);
+        let mut refused = None;
         loop {
             match self.cluster.create("pods", pod, deadline).await {
-                Err(error @ Error::Quota { .. })
-                    if Instant::now() + pause < until.min(deadline.instant()) =>
+                Err(error)
+                    if error.may_pass()
+                        && Instant::now() + pause < until.min(deadline.instant()) =>
                 {
                     self.say(LaunchEvent::Waiting {
                         stage: Stage::Schedule,
                         why: error.to_string(),
                     });
+                    refused = Some(error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(10));
+                }
+                // That the last try had too little time is not the reason.
+                Err(error @ Error::TimedOut { .. }) => {
+                    return Err(refused.unwrap_or(error).into());
                 }
                 done => return done.map_err(Stop::from),
             }
@@ -214,7 +221,7 @@ impl Run<'_> {
             let event = tokio::select! {
                 event = watch.next(deadline) => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
-                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(self.spec, latest)),
+                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(self.spec, clock.stage, latest)),
             };
             verdict = match event {
                 Ok(PodEvent::Now(pod)) if pod.uid() == uid => diagnosis.judge(&pod),
@@ -361,70 +368,16 @@ impl Clock {
     }
 
     fn spent(&self, why: &str) -> Stop {
-        let (what, reason, hint) = match self.stage {
-            Stage::Schedule => (
-                "no node was found",
-                Reason::Unschedulable,
-                "free or add nodes, or ask for less",
-            ),
-            Stage::Pull => (
-                "the image was not there",
-                Reason::TimedOut,
-                "check the registry",
-            ),
-            Stage::Init => (
-                "workspace-prep had not ended",
-                Reason::TimedOut,
-                "check the repository's server and size",
-            ),
-            Stage::Start => (
-                "the host was not ready",
-                Reason::TimedOut,
-                "see why the host takes so long",
-            ),
-        };
         let budget = self.budgets[self.stage as usize];
-        let container = match self.stage {
-            Stage::Init => Some(manifest::PREP_CONTAINER),
-            Stage::Start => Some(manifest::HOST_CONTAINER),
-            _ => None,
-        };
-        timed_out(
-            reason,
-            format!("{what} within {budget:?}: {why}"),
-            hint,
-            container,
-        )
+        Stop::Fatal(Box::new(Fatal::stage_took_too_long(
+            self.stage, budget, why,
+        )))
     }
 }
 
-fn timed_out(
-    reason: Reason,
-    message: String,
-    hint: &'static str,
-    container: Option<&'static str>,
-) -> Stop {
-    Stop::Fatal(Box::new(Fatal {
-        reason,
-        message,
-        hint,
-        container,
-        previous: false,
-        report: None,
-    }))
-}
-
-fn total_spent(spec: &SandboxSpec, why: &str) -> Stop {
-    let message = format!(
-        "not ready within the timeout of {:?}: {why}",
-        spec.budgets.total
-    );
-    timed_out(
-        Reason::TimedOut,
-        message,
-        "give more time with --timeout",
-        None,
-    )
+fn total_spent(spec: &SandboxSpec, stage: Stage, why: &str) -> Stop {
+    let total = spec.budgets.total;
+    Stop::Fatal(Box::new(Fatal::launch_took_too_long(stage, total, why)))
 }
 
 fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {

@@ -170,16 +170,6 @@ impl Cluster {
         std::fs::write(file, config.to_string()).trying(format!("write {}", file.display()))
     }
 
-    /// The API server's URL.
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Whose certificates it has, as base64 of PEM.
-    pub fn authority(&self) -> &str {
-        &self.authority
-    }
-
     /// A token for the launcher's `ServiceAccount`, and the id the audit log
     /// knows it by.
     pub fn launcher_token(&self) -> Result<(String, String)> {

@@ -45,7 +45,7 @@ fn unauthorized(arch: Arch) -> Outcome {
     let expected = Expected {
         code: 6,
         reason: "ImagePull",
-        message: &[&image, "password"],
+        message: &[&image, "without a password"],
         hint: "--image-pull-secret",
     };
     row.fails(row.of(&image).try_run()?, &expected).map(drop)
@@ -90,7 +90,7 @@ fn never_pulled(arch: Arch) -> Outcome {
     let expected = Expected {
         code: 6,
         reason: "ImageName",
-        message: &["localhost/podcradle/nowhere:1", "Never"],
+        message: &["localhost/podcradle/nowhere:1", "may not be pulled"],
         hint: "--image-pull-policy",
     };
     let launch = row
@@ -118,7 +118,7 @@ fn image_volume(arch: Arch) -> Outcome {
     let expected = Expected {
         code: 6,
         reason: "ImagePull",
-        message: &[&image, "not found"],
+        message: &["the image of a volume", &image, "not found"],
         hint: "--supervisor-image",
     };
     row.fails(row.launch().try_run()?, &expected).map(drop)

@@ -143,7 +143,7 @@ fn hanging_webhook(arch: Arch) -> Outcome {
         message: &["hook.podcradle.test", "does not answer"],
         hint: "whoever runs the cluster",
     };
-    let launch = row.launch().option(&["--timeout", "4s"]);
+    let launch = row.launch().option(&["--timeout", "5s"]);
     row.is_refused(launch.try_run()?, &expected).map(drop)
 }
 

@@ -41,7 +41,7 @@ fn foreign_gate(arch: Arch) -> Outcome {
         code: 7,
         reason: "Unschedulable",
         message: &["scheduling gate queue.example/wait"],
-        hint: "--schedule-timeout",
+        hint: "--timeout",
     };
     row.fails(row.launch().option(&SHORT).try_run()?, &expected)
         .map(drop)
@@ -56,7 +56,7 @@ fn never_ready(arch: Arch) -> Outcome {
         code: 7,
         reason: "TimedOut",
         message: &["the host runs but is not ready"],
-        hint: "--start-timeout",
+        hint: "--timeout",
     };
     let launch = row.launch().option(&["--timeout", "6s"]);
     let launch = launch.host(&["sh", "-c", "echo not yet; exec sleep 1000"]);
