@@ -26,7 +26,7 @@ const SHUTDOWN: Duration = Duration::from_mins(1);
 pub enum LaunchEvent {
     /// An object was created.
     Created {
-        /// `service`, `pod` or `secret`.
+        /// `service`, `networkpolicy`, `pod` or `secret`.
         kind: &'static str,
         /// Its name.
         name: String,

@@ -5,6 +5,15 @@
 
 mod check;
 mod defaults;
+pub mod environment;
+pub mod fields;
+pub mod file;
+mod layer;
+mod problem;
+mod profile;
+mod quantity_text;
+pub mod resolve;
+pub mod schema;
 pub mod time;
 
 use std::collections::BTreeMap;
@@ -14,8 +23,12 @@ use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use check::{Problem, Problems, passthrough};
+pub use check::{passthrough, redact_url};
 pub use defaults::{DEFAULT_HOME, DEFAULT_ID, TOKEN_FILE, TOKEN_KEY, TOKEN_MOUNT};
+pub use layer::{Layer, Origin, Setting};
+pub use problem::{Problem, Problems};
+pub use profile::Profile;
+use quantity_text::QuantityText;
 
 /// One sandbox, as its caller wants it. Make one with [`SandboxSpec::new`] and
 /// change what differs from the defaults.
@@ -42,8 +55,8 @@ pub struct SandboxSpec {
     /// Secrets the kubelet pulls with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<String>,
-    /// Architecture of the node (`amd64`, `arm64`); any when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Architecture of the node (`amd64`, `arm64`); absent or `any`: as it comes.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "any_or")]
     pub arch: Option<String>,
     /// How `podcradle-init` gets into the host's container.
     pub inject: Inject,
@@ -95,11 +108,9 @@ pub struct SandboxSpec {
     pub node_selector: BTreeMap<String, String>,
     /// Taints the Pod tolerates, as in a Pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub tolerations: Vec<Toleration>,
     /// Affinity, as in a Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub affinity: Option<Affinity>,
     /// Runtime class of the Pod (gVisor, Kata, …).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +124,11 @@ pub struct SandboxSpec {
     /// HOME of both containers, an emptyDir.
     pub home: String,
     /// Most that may lie in HOME, a quantity.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "quantity_text::optional"
+    )]
+    #[schemars(with = "Option<QuantityText>")]
     pub home_size_limit: Option<String>,
     /// Volume claims and Secrets mounted into the host's container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -160,17 +175,6 @@ impl Default for SandboxSpec {
     fn default() -> Self {
         defaults::spec(Profile::Default)
     }
-}
-
-/// Whose defaults, variables and labels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Podcradle's own.
-    #[default]
-    Default,
-    /// Those of omnigent's Python launcher, for its users.
-    Omnigent,
 }
 
 /// How `podcradle-init` gets into the host's container.
@@ -256,16 +260,16 @@ pub struct NetworkPolicy {
 /// A repository for the workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct Repo {
     /// Where to clone from; no credentials in it.
     pub url: String,
     /// Branch or tag; the remote's default when absent.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// Directory below the workspace, one path component; from the URL when
     /// empty.
-    #[serde(default)]
     pub dir: String,
 }
 
@@ -275,18 +279,34 @@ pub struct Repo {
 #[schemars(deny_unknown_fields)]
 pub struct Resources {
     /// CPU request.
+    #[serde(deserialize_with = "quantity_text::text")]
+    #[schemars(with = "QuantityText")]
     pub cpu_request: String,
     /// Memory request.
+    #[serde(deserialize_with = "quantity_text::text")]
+    #[schemars(with = "QuantityText")]
     pub memory_request: String,
     /// CPU limit.
+    #[serde(deserialize_with = "quantity_text::text")]
+    #[schemars(with = "QuantityText")]
     pub cpu_limit: String,
     /// Memory limit.
+    #[serde(deserialize_with = "quantity_text::text")]
+    #[schemars(with = "QuantityText")]
     pub memory_limit: String,
     /// Request of local disk (logs, HOME, the writable layer).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "quantity_text::optional"
+    )]
+    #[schemars(with = "Option<QuantityText>")]
     pub ephemeral_storage_request: Option<String>,
     /// Limit of local disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "quantity_text::optional"
+    )]
+    #[schemars(with = "Option<QuantityText>")]
     pub ephemeral_storage_limit: Option<String>,
 }
 
@@ -330,6 +350,11 @@ impl Default for Budgets {
 }
 
 impl SandboxSpec {
+    /// Every default of a profile, without a name and an image.
+    pub fn of_profile(profile: Profile) -> Self {
+        defaults::spec(profile)
+    }
+
     /// A spec with every default of the README's table.
     pub fn new(sandbox: impl Into<String>, image: impl Into<String>) -> Self {
         Self {
@@ -345,11 +370,23 @@ impl SandboxSpec {
         if !self.host.is_empty() {
             return self.host.clone();
         }
-        let mut command = vec!["host".to_owned()];
+        let mut command = self.profile.host();
         if let Some(server) = &self.server {
             command.extend(["--server".to_owned(), server.clone()]);
         }
         command
+    }
+
+    /// How `podcradle-init` gets into the host's container: never
+    /// [`Inject::Auto`].
+    pub fn inject(&self) -> Inject {
+        let baked =
+            self.supervisor_image.is_none() || self.baked_image.as_ref() == Some(&self.image);
+        match self.inject {
+            Inject::Auto if baked => Inject::Baked,
+            Inject::Auto => Inject::Copy,
+            spelled_out => spelled_out,
+        }
     }
 
     /// Identity the host reports.
@@ -398,6 +435,10 @@ impl Repo {
 
 fn or<'a>(given: &'a str, otherwise: &'a str) -> &'a str {
     if given.is_empty() { otherwise } else { given }
+}
+
+fn any_or<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::deserialize(from)?.filter(|arch| arch != "any"))
 }
 
 fn names_only<S: serde::Serializer>(

@@ -10,6 +10,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use podcradle_launcher::spec::time::parse as duration;
 
+use super::flags::SpecFlags;
+pub use super::settings::Global;
+
 /// Launch agent hosts in Kubernetes pods, and leave nothing behind.
 #[derive(Parser, Debug)]
 #[command(
@@ -21,21 +24,15 @@ use podcradle_launcher::spec::time::parse as duration;
 )]
 pub struct Cli {
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalArgs,
     #[command(subcommand)]
     pub command: Command,
 }
 
-#[derive(Args, Debug)]
-pub struct Global {
-    /// Namespace of the sandboxes [default: the context's]
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "NAME",
-        env = "PODCRADLE_NAMESPACE"
-    )]
+#[derive(Args, Debug, Default)]
+pub struct GlobalArgs {
+    /// Namespace of the sandboxes [default: the profile's, or the context's]
+    #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Context of the kubeconfig [default: its current one]
     #[arg(long, global = true, value_name = "NAME")]
@@ -43,18 +40,18 @@ pub struct Global {
     /// Kubeconfig [default: $KUBECONFIG, the pod's own account, ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// How results are printed
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    pub output: Output,
+    /// How results are printed [default: table]
+    #[arg(short, long, global = true, value_name = "FORMAT")]
+    pub output: Option<Output>,
     /// How long it may take in all, such as 90s or 5m [default: launch 15m, else 60s]
     #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// Whose defaults and variables: default or omnigent [default: default]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Configuration file [default: ~/.config/podcradle/config.yaml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Say more on stderr (twice: even more)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -76,6 +73,10 @@ pub enum Command {
     Reserve(Reserve),
     /// Launch a sandbox and wait until its host runs
     Launch(Box<Launch>),
+    /// Show what a launch would want, and where each value comes from
+    Config(Box<Wanted>),
+    /// Print the JSON Schema of a spec file
+    Schema,
     /// List the sandboxes of the namespace
     List,
     /// Show one sandbox, and why its host ended
@@ -101,90 +102,27 @@ pub struct Reserve {
 
 #[derive(Args, Debug)]
 pub struct Launch {
-    /// Label of a generated name [default: sandbox]
-    #[arg(long, value_name = "LABEL", conflicts_with = "sandbox")]
-    pub name: Option<String>,
-    /// Exact name, as `reserve` gave it
-    #[arg(long, value_name = "NAME")]
-    pub sandbox: Option<String>,
-    /// Idempotency key, as `reserve` gave it [default: random]
-    #[arg(long, value_name = "ID")]
-    pub launch_id: Option<String>,
-    /// Image of the host, with podcradle-init in it
-    #[arg(long, value_name = "REF", env = "PODCRADLE_IMAGE")]
-    pub image: String,
-    /// Image of workspace-prep, when the host's has no git
-    #[arg(long, value_name = "REF")]
-    pub prep_image: Option<String>,
-    /// Always, IfNotPresent or Never
-    #[arg(long, value_name = "POLICY")]
-    pub image_pull_policy: Option<String>,
-    /// Directory of podcradle-init in the image [default: /usr/local/bin]
-    #[arg(long, value_name = "DIR")]
-    pub init_dir: Option<String>,
-    /// URL the host dials back
-    #[arg(long, value_name = "URL")]
-    pub server: Option<String>,
-    /// Identity the host reports [default: the sandbox's name]
-    #[arg(long, value_name = "ID")]
-    pub host_id: Option<String>,
-    /// Name the host reports [default: the sandbox's name]
-    #[arg(long, value_name = "NAME")]
-    pub host_name: Option<String>,
-    /// Prefix of the host's variables [default: PODCRADLE]
-    #[arg(long, value_name = "PREFIX")]
-    pub env_prefix: Option<String>,
-    /// Repository to clone into the workspace
-    #[arg(long, value_name = "URL")]
-    pub repo: Option<String>,
-    /// Branch or tag of the repository
-    #[arg(long, value_name = "BRANCH", requires = "repo")]
-    pub branch: Option<String>,
-    /// Directory of the clone below the workspace [default: from the URL]
-    #[arg(long, value_name = "DIR", requires = "repo")]
-    pub repo_dir: Option<String>,
-    /// Pass a variable of this environment through to the host (repeatable)
-    #[arg(long, value_name = "NAME")]
-    pub env: Vec<String>,
-    /// Operator's Secret for the environment (GIT_TOKEN, for instance)
-    #[arg(long, value_name = "NAME")]
-    pub credentials_secret: Option<String>,
-    /// ServiceAccount of the Pod [default: podcradle-sandbox]
-    #[arg(long, value_name = "NAME")]
-    pub service_account: Option<String>,
-    /// Label that the node must have (repeatable)
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
-    pub node_selector: Vec<(String, String)>,
-    /// CPU to reserve [default: 500m]
-    #[arg(long, value_name = "QUANTITY")]
-    pub cpu_request: Option<String>,
-    /// Memory to reserve [default: 1Gi]
-    #[arg(long, value_name = "QUANTITY")]
-    pub memory_request: Option<String>,
-    /// CPU at most [default: 2]
-    #[arg(long, value_name = "QUANTITY")]
-    pub cpu_limit: Option<String>,
-    /// Memory at most [default: 4Gi]
-    #[arg(long, value_name = "QUANTITY")]
-    pub memory_limit: Option<String>,
-    /// When the session expires, from its creation: a time such as 24h, or none [default: 24h]
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
-    pub ttl: Option<Ttl>,
-    /// End of the compute in any case, such as 7d [default: 7d]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub max_lifetime: Option<Duration>,
+    #[command(flatten)]
+    pub wanted: Wanted,
     /// Make the token and write it to this new file (mode 0600)
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub token_out: Option<PathBuf>,
     /// Take the token from this file; - is standard input
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Keep the Pod of a failed launch for an hour (never its token)
-    #[arg(long)]
-    pub keep_on_failure: bool,
-    /// The host's command line [default: host, with --server URL when given]
-    #[arg(last = true, value_name = "HOST")]
-    pub host: Vec<String>,
+}
+
+/// What is wanted: a file, and what is said over it.
+#[derive(Args, Debug)]
+pub struct Wanted {
+    /// Spec file in YAML, of one sandbox or many; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Label of a generated name [default: sandbox]
+    #[arg(long, value_name = "LABEL", conflicts_with = "sandbox")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub fields: SpecFlags,
 }
 
 #[derive(Args, Debug)]
@@ -200,23 +138,6 @@ pub struct Logs {
     /// Last lines only
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(i64).range(0..))]
     pub tail: Option<i64>,
-}
-
-/// A time to live, or none.
-#[derive(Clone, Copy, Debug)]
-pub struct Ttl(pub Option<Duration>);
-
-fn ttl(text: &str) -> Result<Ttl, String> {
-    if text == "none" {
-        Ok(Ttl(None))
-    } else {
-        duration(text).map(|time| Ttl(Some(time)))
-    }
-}
-
-fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Prints clap's help, or its complaint as one line.
@@ -257,11 +178,5 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_session_may_be_told_to_live_for_ever() {
-        assert!(matches!(ttl("none"), Ok(Ttl(None))));
-        assert!(ttl("1h").is_ok() && ttl("never").is_err());
     }
 }

@@ -8,20 +8,26 @@ use serde_json::json;
 
 use super::args::{Global, Launch, Output};
 use super::exit::{self, Failed};
-use super::{connect, output, signals, spec::spec_of};
+use super::{connect, output, signals, spec::specs_of};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
-    let spec = spec_of(global, &args)?;
-    // Before the first call and before any file is written.
-    spec.validate()
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    // Valid before the first call and before any file is written.
+    let mut specs = specs_of(global, &args.wanted)?;
+    let (Some(named), true) = (specs.pop(), specs.is_empty()) else {
+        return Err(Failed::input(
+            "--file: many sandboxes at once are not launched yet",
+        ));
+    };
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
-    let (token, written) = token_of(&args)?;
-    let mut launching = launcher
-        .launch(spec, token)
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    let (token, written) = token_of(&args, named.again)?;
+    let begun = if named.generated {
+        launcher.launch_generated(named.spec, token)
+    } else {
+        launcher.launch(named.spec, token)
+    };
+    let mut launching = begun.map_err(|problems| Failed::problems(&problems.to_string()))?;
     let mut events = launching.events();
     let mut signal = None;
     let outcome = loop {
@@ -115,7 +121,7 @@ fn forgets(failure: &Failure) -> bool {
 /// The token, made or read, and whether its file was written; that happens
 /// before the server could meet a host that has it. With a launch id, a file
 /// that is there is that of an earlier attempt at the same launch.
-fn token_of(args: &Launch) -> Result<(Token, bool), Failed> {
+fn token_of(args: &Launch, again: bool) -> Result<(Token, bool), Failed> {
     let input = |error: podcradle_launcher::token::TokenError| Failed::input(error.to_string());
     if let Some(path) = &args.token_file {
         let token = if path == Path::new("-") {
@@ -128,7 +134,7 @@ fn token_of(args: &Launch) -> Result<(Token, bool), Failed> {
     let Some(path) = &args.token_out else {
         return Ok((Token::untold(), false));
     };
-    if args.launch_id.is_some() && path.is_file() {
+    if again && path.is_file() {
         return Ok((Token::read_file(path).map_err(input)?, false));
     }
     let token = Token::random();

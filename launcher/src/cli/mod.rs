@@ -2,11 +2,14 @@
 //! says how it went. Results go to stdout, everything else to stderr.
 
 mod args;
+mod config;
 mod exit;
+mod flags;
 mod launch;
 mod logs;
 mod output;
 mod sessions;
+mod settings;
 mod signals;
 mod spec;
 
@@ -16,6 +19,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use podcradle_launcher::Launcher;
 use podcradle_launcher::cluster::Source;
+use podcradle_launcher::spec::environment::Environment;
 
 use args::{Cli, Command};
 use exit::Failed;
@@ -44,10 +48,12 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Failed> {
-    let global = cli.global;
+    let global = settings::Global::of(&cli.global, Environment::of_process())?;
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
         Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::Config(wanted) => config::config(&global, &wanted),
+        Command::Schema => output::print(&podcradle_launcher::spec::schema::text()),
         Command::List => sessions::list(&global).await,
         Command::Status { name } => sessions::status(&global, &name).await,
         Command::Logs(args) => logs::logs(&global, &args).await,

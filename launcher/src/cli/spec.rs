@@ -1,88 +1,86 @@
-//! From the command line to a [`SandboxSpec`].
+//! From the command line, the environment and files to [`SandboxSpec`]s.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use podcradle_launcher::spec::{Problem, Problems, Repo, passthrough};
+use podcradle_launcher::spec::resolve::{Merged, merge};
+use podcradle_launcher::spec::{Layer, Problem, Problems, file};
 use podcradle_launcher::{SandboxSpec, name};
 
-use super::args::{Global, Launch};
+use super::args::{Global, Wanted};
 use super::exit::Failed;
 
-pub fn spec_of(global: &Global, args: &Launch) -> Result<SandboxSpec, Failed> {
-    let sandbox = match (&args.sandbox, &args.name) {
-        (Some(exact), _) => exact.clone(),
-        (None, label) => {
-            let label = label.as_deref().unwrap_or("sandbox");
-            name::check_rfc1123_label(label, name::MAX_LABEL)
-                .map_err(|rule| Failed::input(format!("--name {label:?}: {rule}")))?;
-            name::generate(label)
-        }
-    };
-    let mut spec = SandboxSpec::new(sandbox, &args.image);
-    let set = |field: &mut String, value: &Option<String>| {
-        if let Some(value) = value {
-            field.clone_from(value);
-        }
-    };
-    set(&mut spec.launch_id, &args.launch_id);
-    set(&mut spec.init_dir, &args.init_dir);
-    set(&mut spec.host_id, &args.host_id);
-    set(&mut spec.host_name, &args.host_name);
-    set(&mut spec.env_prefix, &args.env_prefix);
-    set(&mut spec.service_account, &args.service_account);
-    set(&mut spec.resources.cpu_request, &args.cpu_request);
-    set(&mut spec.resources.memory_request, &args.memory_request);
-    set(&mut spec.resources.cpu_limit, &args.cpu_limit);
-    set(&mut spec.resources.memory_limit, &args.memory_limit);
-    spec.prep_image.clone_from(&args.prep_image);
-    spec.image_pull_policy.clone_from(&args.image_pull_policy);
-    spec.server.clone_from(&args.server);
-    spec.credentials_secret.clone_from(&args.credentials_secret);
-    spec.host.clone_from(&args.host);
-    spec.node_selector = args.node_selector.iter().cloned().collect();
-    spec.keep_on_failure = args.keep_on_failure;
-    if let Some(ttl) = args.ttl {
-        spec.ttl = ttl.0;
-    }
-    if let Some(lifetime) = args.max_lifetime {
-        spec.max_lifetime = lifetime;
-    }
-    if let Some(total) = global.timeout {
-        spec.budgets.total = total;
-    }
-    spec.repo = args.repo.as_ref().map(|url| Repo {
-        url: url.clone(),
-        branch: args.branch.clone(),
-        dir: args.repo_dir.clone().unwrap_or_default(),
-    });
-    spec.env = environment(&args.env, &spec.env_prefix)?;
-    Ok(spec)
+/// A sandbox that is wanted.
+pub struct Named {
+    /// What it is to be; valid.
+    pub spec: SandboxSpec,
+    /// Its name was generated here.
+    pub generated: bool,
+    /// Its launch id was given: an earlier launch may have had it.
+    pub again: bool,
 }
 
-fn environment(names: &[String], prefix: &str) -> Result<BTreeMap<String, String>, Failed> {
-    let mut env = BTreeMap::new();
-    let mut problems: Vec<Problem> = Vec::new();
-    for name in names {
-        let value = std::env::var_os(name).map(std::ffi::OsString::into_string);
-        match value {
-            Some(Err(_)) => problems.push(Problem {
-                field: "env".to_owned(),
-                value: name.clone(),
-                rule: "its value is not UTF-8 text".to_owned(),
+/// The sandboxes that are wanted, each valid: one a document of `--file`, or
+/// one without it.
+///
+/// # Errors
+/// Everything that is wrong with all of them.
+pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> {
+    let label = wanted.name.as_deref().unwrap_or("sandbox");
+    let mut problems = Vec::new();
+    if let Err(rule) = name::check_rfc1123_label(label, name::MAX_LABEL) {
+        problems.push(Problem::new("--name", label, rule));
+    }
+    let mut specs = Vec::new();
+    let mut names = BTreeSet::new();
+    for merged in merged(global, wanted)? {
+        let given = |path: &str| merged.value(path).is_some_and(|value| value != "");
+        let (generated, again) = (!given("sandbox"), given("launchId"));
+        match merged.finish(label, &global.environment) {
+            Ok(spec) if names.insert(spec.sandbox.clone()) => specs.push(Named {
+                spec,
+                generated,
+                again,
             }),
-            value => {
-                match passthrough(name, value.as_ref().and_then(|v| v.as_deref().ok()), prefix) {
-                    Ok(()) => {
-                        env.insert(name.clone(), value.and_then(Result::ok).unwrap_or_default());
-                    }
-                    Err(problem) => problems.push(problem),
-                }
+            Ok(spec) => problems.push(Problem::new(
+                "sandbox",
+                spec.sandbox,
+                "is the name of another sandbox of this launch too",
+            )),
+            // The label is named once.
+            Err(found) => {
+                let more = found
+                    .0
+                    .into_iter()
+                    .filter(|p| !(generated && p.field == "sandbox"));
+                problems.extend(more);
             }
         }
     }
-    if problems.is_empty() {
-        Ok(env)
-    } else {
-        Err(Failed::problems(&Problems(problems).to_string()))
-    }
+    Problems::of(problems)
+        .map(|()| specs)
+        .map_err(|problems| Failed::problems(&problems.to_string()))
+}
+
+/// The layers of each sandbox that is wanted, put together.
+///
+/// # Errors
+/// The spec file cannot be read.
+pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Failed> {
+    let mut flags = global.flags.clone();
+    flags
+        .settings
+        .extend(wanted.fields.0.settings.iter().cloned());
+    flags
+        .problems
+        .extend(wanted.fields.0.problems.iter().cloned());
+    let documents = match &wanted.file {
+        Some(path) => {
+            file::read(path).map_err(|problems| Failed::problems(&problems.to_string()))?
+        }
+        None => vec![Layer::default()],
+    };
+    let merged = documents
+        .iter()
+        .map(|document| merge(&flags, &global.environment, &[document, &global.config]));
+    Ok(merged.collect())
 }

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Call, Cluster, Deadline, Error, PAUSE, wait_before_retry};
-use crate::manifest::{GENERATION, LAUNCH_ID, MANAGED_BY, MANAGER, SESSION};
+use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
 
 /// How an object's deletion went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct LogOptions {
 }
 
 impl Cluster {
-    /// Creates a Service or Pod of ours. When the answer leaves open whether
+    /// Creates an object of ours that may be read back. When the answer leaves open whether
     /// it was made, it is read back by name and recognised by its launch id.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl Cluster {
     /// All anchors of ours in the namespace.
     pub async fn anchors(&self, deadline: Deadline) -> Result<Vec<Service>, Error> {
         let api = self.api::<Service>();
-        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{SESSION}"));
+        let ours = ListParams::default().labels(SESSION);
         let list = self
             .repeat(self.what("list", "services", ""), deadline, || {
                 api.list(&ours)
@@ -380,7 +380,7 @@ fn log_params(options: &LogOptions) -> LogParams {
 
 pub(crate) fn pods_of(session: Option<&str>) -> String {
     match session {
-        Some(name) => format!("{MANAGED_BY}={MANAGER},{SESSION}={name}"),
-        None => format!("{MANAGED_BY}={MANAGER},{SESSION}"),
+        Some(name) => format!("{SESSION}={name}"),
+        None => SESSION.to_owned(),
     }
 }

@@ -250,8 +250,8 @@ pub(super) fn is_going<K: kube::Resource>(object: &K) -> bool {
 }
 
 /// Whether it belongs to this anchor.
-pub(super) fn is_owned_by(pod: &Pod, anchor: &Service) -> bool {
-    let owners = pod.owner_references();
+pub(super) fn is_owned_by<K: kube::Resource>(object: &K, anchor: &Service) -> bool {
+    let owners = object.owner_references();
     owners
         .iter()
         .any(|owner| Some(&owner.uid) == anchor.metadata.uid.as_ref())

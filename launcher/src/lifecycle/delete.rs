@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::cleanup::delete_uid;
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{MANAGED_BY, MANAGER, RECORD, Record, secret_name};
+use crate::manifest::{RECORD, Record, SESSION, secret_name};
 use crate::watch::{PodEvent, PodWatch};
 
 /// How a deletion ended.
@@ -38,7 +38,7 @@ pub async fn delete(cluster: Cluster, name: String, timeout: Duration) -> Result
         .service(&name, deadline.unless_unreachable())
         .await?
     {
-        if service.labels().get(MANAGED_BY).map(String::as_str) != Some(MANAGER) {
+        if !service.labels().contains_key(SESSION) {
             return Ok(Deleted::NotOurs);
         }
         deleted = Deleted::Gone;

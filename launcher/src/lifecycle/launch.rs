@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use tokio::time::Instant;
 
@@ -59,8 +60,8 @@ pub(crate) async fn launch(
     match result {
         // The caller may have gone while the hand-over was written.
         Ok(launched) if !cancelled.is_set() => Outcome::Launched(Box::new(launched)),
-        Ok(_) => run.fail(Stop::Cancelled).await,
-        Err(stop) => run.fail(stop).await,
+        Ok(_) => Box::pin(run.fail(Stop::Cancelled)).await,
+        Err(stop) => Box::pin(run.fail(stop)).await,
     }
 }
 
@@ -80,9 +81,9 @@ impl Run<'_> {
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
         let mut timings = Timings::default();
-        let (anchor, pod, record) = match self.claim(deadline).await? {
+        let (anchor, pod, record) = match Box::pin(self.claim(deadline)).await? {
             Claim::Make(anchor) => {
-                let (pod, record) = self.make(&anchor, deadline).await?;
+                let (pod, record) = Box::pin(self.make(&anchor, deadline)).await?;
                 timings.gate_removed_ms = self.elapsed_ms();
                 self.say(LaunchEvent::GateRemoved);
                 (anchor, pod, record)
@@ -113,14 +114,15 @@ impl Run<'_> {
             pod_uid: Some(uid.clone()),
             ..record
         };
-        let expires = self.hand_over(anchor, &record, deadline).await?;
+        let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
         Ok(self.launched(&record, uid, expires, timings))
     }
 
-    /// Pod, Secret, gate.
+    /// Policy (when there is one), Pod, Secret, gate.
     async fn make(&mut self, anchor: &Service, deadline: Deadline) -> Result<(Pod, Record), Stop> {
         let (cluster, generation) = (self.cluster, self.made.generation);
-        let pod = self.create_pod(anchor, deadline).await?;
+        self.restrict(anchor, deadline).await?;
+        let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
         let owner = owner_of(&pod);
         self.made.pod = Tried::Yes(owner.clone());
         self.say_created("pod", &owner.name);
@@ -143,6 +145,33 @@ impl Run<'_> {
         record.secret_uid = uid;
         let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
         Ok((pod, record))
+    }
+
+    /// In force before there is a Pod; it goes with the anchor, its owner.
+    async fn restrict(&self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
+        let owner = owner_of(anchor);
+        let policy = manifest::network_policy(&self.spec, self.made.generation, &owner);
+        let Some(policy) = policy else {
+            return Ok(());
+        };
+        let created = self.cluster.create("networkpolicies", &policy, deadline);
+        match created.await {
+            Ok(_) => self.say_created("networkpolicy", &owner.name),
+            // Of an earlier attempt, when it belongs to the same anchor.
+            Err(Error::Exists { call }) => {
+                let api = self.cluster.api::<NetworkPolicy>();
+                let read = self.cluster.what("get", "networkpolicies", &owner.name);
+                let found = self
+                    .cluster
+                    .repeat(read, deadline, || api.get_opt(&owner.name));
+                let found = found.await?;
+                if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
+                    return Err(Error::Exists { call }.into());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     /// Creates the Pod; a quota may free up within the schedule budget, and

@@ -7,9 +7,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{
-    EXPIRES, HOST_CONTAINER, LAUNCH_ID, MANAGED_BY, MANAGER, RECORD, Record, SESSION,
-};
+use crate::manifest::{EXPIRES, HOST_CONTAINER, LAUNCH_ID, RECORD, Record, SESSION};
 use crate::report::Report;
 use crate::watch::{Diagnosis, Verdict, termination_of};
 
@@ -95,7 +93,7 @@ pub async fn status(
     timeout: Duration,
 ) -> Result<Option<Session>, Error> {
     let deadline = Deadline::after(timeout).unless_unreachable();
-    let ours = |s: &Service| s.labels().get(MANAGED_BY).map(String::as_str) == Some(MANAGER);
+    let ours = |s: &Service| s.labels().contains_key(SESSION);
     let Some(anchor) = cluster.service(&name, deadline).await?.filter(ours) else {
         return Ok(None);
     };

@@ -2,9 +2,17 @@
 //! webhook may add (sidecars, tolerations, labels); it may not take away what
 //! keeps the sandbox in, and the Pod runs only after this check.
 
+use std::cmp::Ordering;
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::quantity::Quantity;
+
+/// Fields of volumes and variables that are quantities.
+const QUANTITIES: [&str; 3] = ["sizeLimit", "storage", "divisor"];
 
 /// What an admission plug-in changed although it may not.
 ///
@@ -41,15 +49,18 @@ impl Changes {
         }
     }
 
-    fn kept<T: PartialEq>(
+    /// Each item sent is there; what the API server fills in is no change.
+    fn kept<T: Serialize>(
         &mut self,
         field: &str,
-        want: &[T],
-        got: &[T],
+        want: Option<&[T]>,
+        got: Option<&[T]>,
         name: impl Fn(&T) -> &str,
     ) {
-        for item in want {
-            if !got.contains(item) {
+        let got: Vec<_> = got.unwrap_or_default().iter().map(value).collect();
+        for item in want.unwrap_or_default() {
+            let sent = value(item);
+            if !got.iter().any(|admitted| holds(admitted, &sent)) {
                 self.0
                     .push(format!("{field} {} was changed or taken away", name(item)));
             }
@@ -77,22 +88,40 @@ impl Changes {
             &want.restart_policy,
             &got.restart_policy,
         );
-        for (field, got) in [
-            ("spec.hostPID", got.host_pid),
-            ("spec.hostNetwork", got.host_network),
-            ("spec.hostIPC", got.host_ipc),
-            ("spec.shareProcessNamespace", got.share_process_namespace),
+        for (field, want, got) in [
+            ("spec.hostPID", want.host_pid, got.host_pid),
+            ("spec.hostNetwork", want.host_network, got.host_network),
+            ("spec.hostIPC", want.host_ipc, got.host_ipc),
+            (
+                "spec.shareProcessNamespace",
+                want.share_process_namespace,
+                got.share_process_namespace,
+            ),
         ] {
-            self.same(field, &false, &got.unwrap_or(false));
+            self.same(field, &want.unwrap_or(false), &got.unwrap_or(false));
         }
-        let gates = |spec: &PodSpec| spec.scheduling_gates.clone().unwrap_or_default();
-        self.kept("spec.schedulingGates", &gates(want), &gates(got), |g| {
-            &g.name
-        });
-        let volumes = |spec: &PodSpec| spec.volumes.clone().unwrap_or_default();
-        self.kept("spec.volumes", &volumes(want), &volumes(got), |v| &v.name);
-        let inits = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
-        self.containers("spec.initContainers", &inits(want), &inits(got));
+        self.same(
+            "spec.hostUsers",
+            &want.host_users.unwrap_or(true),
+            &got.host_users.unwrap_or(true),
+        );
+        self.kept(
+            "spec.schedulingGates",
+            want.scheduling_gates.as_deref(),
+            got.scheduling_gates.as_deref(),
+            |gate| &gate.name,
+        );
+        self.kept(
+            "spec.volumes",
+            want.volumes.as_deref(),
+            got.volumes.as_deref(),
+            |volume| &volume.name,
+        );
+        self.containers(
+            "spec.initContainers",
+            want.init_containers.as_deref().unwrap_or_default(),
+            got.init_containers.as_deref().unwrap_or_default(),
+        );
         self.containers("spec.containers", &want.containers, &got.containers);
     }
 
@@ -114,29 +143,83 @@ impl Changes {
                 &sent.security_context,
                 &admitted.security_context,
             );
-            let mounts = |c: &Container| c.volume_mounts.clone().unwrap_or_default();
             self.kept(
                 &format!("{field}.volumeMounts"),
-                &mounts(sent),
-                &mounts(admitted),
-                |m| &m.mount_path,
+                sent.volume_mounts.as_deref(),
+                admitted.volume_mounts.as_deref(),
+                |mount| &mount.mount_path,
+            );
+            // Plain values are nobody's secret; where one comes from is.
+            let from = |container: &Container| -> Vec<EnvVar> {
+                let env = container.env.iter().flatten();
+                env.filter(|env| env.value_from.is_some())
+                    .cloned()
+                    .collect()
+            };
+            self.kept(
+                &format!("{field}.env"),
+                Some(&from(sent)),
+                Some(&from(admitted)),
+                |env| &env.name,
             );
         }
     }
 }
 
+fn value(item: &impl Serialize) -> Value {
+    // Kubernetes' types serialize.
+    serde_json::to_value(item).unwrap_or_default()
+}
+
+/// Whether all of `part` is in `whole`.
+fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(key, value)| {
+            whole.get(key).is_some_and(|there| {
+                holds(there, value) || QUANTITIES.contains(&key.as_str()) && equal(there, value)
+            })
+        }),
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+/// Whether two quantities mean the same: the API server writes 1024Mi as 1Gi.
+fn equal(a: &Value, b: &Value) -> bool {
+    let (Some(a), Some(b)) = (a.as_str(), b.as_str()) else {
+        return false;
+    };
+    Quantity::compare(a, b) == Some(Ordering::Equal)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::api::core::v1::Volume;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+    use super::{Container, Pod, PodSpec, check};
     use crate::manifest::{Owner, pod};
-    use crate::spec::SandboxSpec;
+    use crate::spec::{Inject, Mount, SandboxSpec, TokenDelivery};
 
     fn sent() -> Pod {
         let owner = Owner {
             name: "a".into(),
             uid: "u".into(),
         };
-        pod(&SandboxSpec::new("a", "i"), 1, &owner)
+        let mut spec = SandboxSpec::new("a", "i");
+        spec.host_users = Some(false);
+        spec.inject = Inject::ImageVolume;
+        spec.supervisor_image = Some("s".into());
+        spec.home_size_limit = Some("1024Mi".into());
+        spec.mounts = vec![Mount {
+            path: "/data".into(),
+            claim: Some("data".into()),
+            secret: None,
+            writable: false,
+        }];
+        pod(&spec, 1, &owner)
     }
 
     fn after(change: impl FnOnce(&mut Pod)) -> Vec<String> {
@@ -176,6 +259,7 @@ mod tests {
                 s.volumes.as_mut().unwrap().pop();
             }),
             ("hostPID", |s| s.host_pid = Some(true)),
+            ("spec.hostUsers", |s| s.host_users = None),
             ("shareProcessNamespace", |s| {
                 s.share_process_namespace = Some(true);
             }),
@@ -194,5 +278,71 @@ mod tests {
             );
         }
         assert_eq!(after(|p| p.metadata.owner_references = None).len(), 1);
+    }
+
+    fn volume<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Volume {
+        let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
+        volumes.iter_mut().find(|v| v.name == name).unwrap()
+    }
+
+    #[test]
+    fn what_the_api_server_fills_in_or_writes_another_way_is_no_change() {
+        let found = after(|p| {
+            let image = volume(p, "podcradle").image.as_mut().unwrap();
+            image.pull_policy = Some("IfNotPresent".into());
+            let home = volume(p, "home").empty_dir.as_mut().unwrap();
+            home.size_limit = Some(Quantity("1Gi".into()));
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_volume_that_became_another_is_named() {
+        for (name, change) in [
+            (
+                "home",
+                (|v: &mut Volume| v.empty_dir.as_mut().unwrap().size_limit = None)
+                    as fn(&mut Volume),
+            ),
+            ("home", |v| v.empty_dir = None),
+            ("token", |v| {
+                v.secret.as_mut().unwrap().secret_name = Some("other".into());
+            }),
+            ("podcradle", |v| {
+                v.image.as_mut().unwrap().reference = Some("evil".into());
+            }),
+            ("mount-0", |v| {
+                v.persistent_volume_claim.as_mut().unwrap().read_only = None;
+            }),
+        ] {
+            let found = after(|p| change(volume(p, name)));
+            assert!(
+                found.len() == 1 && found[0].contains(&format!("spec.volumes {name} ")),
+                "{name}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_that_would_come_from_elsewhere_is_named() {
+        let owner = Owner {
+            name: "a".into(),
+            uid: "u".into(),
+        };
+        let mut spec = SandboxSpec::new("a", "i");
+        spec.token_delivery = TokenDelivery::SecretKeyRef;
+        let sent = pod(&spec, 1, &owner);
+        let mut admitted = sent.clone();
+        let env = admitted.spec.as_mut().unwrap().containers[0].env.as_mut();
+        for variable in env.unwrap() {
+            if let Some(from) = &mut variable.value_from {
+                from.secret_key_ref.as_mut().unwrap().name = "other".into();
+            }
+        }
+        let found = check(&sent, &admitted).unwrap_err();
+        assert!(
+            found.len() == 1 && found[0].contains("PODCRADLE_HOST_TOKEN"),
+            "{found:?}"
+        );
     }
 }

@@ -2,12 +2,19 @@
 //! names it. Every object has one owner, whose uid an API server returned.
 
 mod admitted;
+mod containers;
+mod inject;
+mod network;
 mod pod;
 mod record;
 mod secret;
 mod service;
+#[cfg(test)]
+mod snapshots;
+mod volumes;
 
 pub use admitted::check as check_admitted;
+pub use network::network_policy;
 pub use pod::pod;
 pub use record::{MAX_RECORD, Operation, Record};
 pub use secret::{secret, secret_name};
@@ -17,13 +24,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::spec::SandboxSpec;
+use crate::spec::{Profile, SandboxSpec};
 
-/// Who manages our objects: the value of [`MANAGED_BY`].
-pub const MANAGER: &str = "podcradle";
-/// Standard label that marks an object as ours.
+/// Standard label: whose objects these are, `podcradle` or the profile's name.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Label: the session an object belongs to.
+/// Label: the session an object belongs to. An object is ours when it has it.
 pub const SESSION: &str = "podcradle.dev/session";
 /// Label: the sandbox an object belongs to.
 pub const SANDBOX: &str = "podcradle.dev/sandbox";
@@ -41,6 +46,8 @@ pub const TOKEN_GATE: &str = "podcradle.dev/token";
 pub const HOST_CONTAINER: &str = "host";
 /// The init container that makes the workspace.
 pub const PREP_CONTAINER: &str = "workspace-prep";
+/// The init container that brings `podcradle-init` along.
+pub const COPY_CONTAINER: &str = "podcradle-init";
 
 /// An object of ours that the API server has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,15 +58,33 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// The labels every object of a sandbox carries.
+/// The labels every object of a sandbox carries; the caller's give way to ours.
 pub fn labels(spec: &SandboxSpec, generation: u32) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        (MANAGED_BY.to_owned(), MANAGER.to_owned()),
-        (SESSION.to_owned(), spec.sandbox.clone()),
-        (SANDBOX.to_owned(), spec.sandbox.clone()),
-        (GENERATION.to_owned(), generation.to_string()),
-        (LAUNCH_ID.to_owned(), spec.launch_id.clone()),
-    ])
+    let mut labels = spec.labels.clone();
+    labels.extend(
+        our_labels(spec, generation)
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
+    labels
+}
+
+/// The labels that Podcradle and its profile set.
+fn our_labels(spec: &SandboxSpec, generation: u32) -> Vec<(&'static str, String)> {
+    let mut labels = vec![
+        (SESSION, spec.sandbox.clone()),
+        (SANDBOX, spec.sandbox.clone()),
+        (GENERATION, generation.to_string()),
+        (LAUNCH_ID, spec.launch_id.clone()),
+    ];
+    match spec.profile {
+        Profile::Default => labels.push((MANAGED_BY, "podcradle".to_owned())),
+        Profile::Omnigent => {
+            labels.push((MANAGED_BY, "omnigent".to_owned()));
+            labels.push(("omnigent.ai/role", "sandbox-host".to_owned()));
+        }
+    }
+    labels
 }
 
 fn owner_reference(kind: &str, owner: &Owner) -> OwnerReference {

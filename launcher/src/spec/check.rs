@@ -5,44 +5,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
-use super::{Repo, SandboxSpec, TOKEN_MOUNT};
+use super::{Problem, Problems, Repo, SandboxSpec, TOKEN_MOUNT};
 use crate::name::{self, NameError};
 use crate::quantity::{self, Quantity};
-
-/// One thing that is wrong with a spec.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Path of the field.
-    pub field: String,
-    /// What stands there.
-    pub value: String,
-    /// What would be right.
-    pub rule: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}: {}", self.field, self.value, self.rule)
-    }
-}
-
-/// All that is wrong with a spec; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Problems {}
 
 #[derive(Default)]
 struct Checks(Vec<Problem>);
@@ -397,7 +362,7 @@ fn repository(repo: &Repo, c: &mut Checks) {
 }
 
 /// The URL as it may be shown: what stands before an `@` is hidden.
-fn redact_url(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => match rest.split('/').next().and_then(|a| a.rsplit_once('@')) {
             Some((user, _)) => format!("{scheme}://[redacted]{}", &rest[user.len()..]),

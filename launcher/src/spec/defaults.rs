@@ -17,8 +17,24 @@ pub const TOKEN_KEY: &str = "token";
 pub const TOKEN_FILE: &str = "/run/podcradle/token/token";
 
 pub(super) fn spec(profile: Profile) -> SandboxSpec {
+    match profile {
+        Profile::Default => own(),
+        Profile::Omnigent => SandboxSpec {
+            profile,
+            // Its images are built for this one alone.
+            arch: Some("amd64".to_owned()),
+            login_shell: true,
+            env_prefix: "OMNIGENT".to_owned(),
+            service_account: "omnigent-runner".to_owned(),
+            home: "/home/omnigent".to_owned(),
+            ..own()
+        },
+    }
+}
+
+fn own() -> SandboxSpec {
     SandboxSpec {
-        profile,
+        profile: Profile::Default,
         sandbox: String::new(),
         launch_id: String::new(),
         image: String::new(),

@@ -150,10 +150,10 @@ where
             };
             let error = match item {
                 Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                    return Ok(Change::Now(self.advance(object)));
+                    return Ok(Change::Now(Box::new(self.advance(object))));
                 }
                 Ok(WatchEvent::Deleted(object)) => {
-                    return Ok(Change::Gone(self.advance(object)));
+                    return Ok(Change::Gone(Box::new(self.advance(object))));
                 }
                 Ok(WatchEvent::Bookmark(mark)) => {
                     self.version = mark.metadata.resource_version;
@@ -170,13 +170,13 @@ where
     }
 
     /// Who wrote which field is half of an object, and of no use here.
-    fn advance(&mut self, mut object: K) -> Box<K> {
+    fn advance(&mut self, mut object: K) -> K {
         object.meta_mut().managed_fields = None;
         self.pause = PAUSE;
         if let Some(version) = object.resource_version() {
             self.version = version;
         }
-        Box::new(object)
+        object
     }
 
     async fn open(&mut self, deadline: Deadline) -> Result<Option<Change<K>>, Error> {
@@ -217,7 +217,7 @@ where
             let Some(object) = found.await? else {
                 return Err(Error::NotFound { call: self.call() });
             };
-            return Ok(Some(Change::Now(self.advance(object))));
+            return Ok(Some(Change::Now(Box::new(self.advance(object)))));
         }
         let again =
             error.is_transient() && wait_before_retry(&error, &mut self.pause, deadline).await;

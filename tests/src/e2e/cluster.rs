@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::kubectl::Kubectl;
 use super::{Arch, Error, NAMESPACE, Result, Trying, repository};
+use crate::harness::{Stop, skip};
 use crate::testbed::{self, Testbed};
 
 /// A cluster that is ready for sandboxes.
@@ -21,6 +22,8 @@ pub struct Cluster {
     pub audit: Result<PathBuf, String>,
     /// A registry the kubelet pulls from, or why there is none.
     pub registry: Result<String, String>,
+    /// The test bed's name, or why there is none to put images into.
+    pub testbed: Result<String, String>,
     /// An address of this machine that pods reach.
     pub address: IpAddr,
     server: String,
@@ -69,6 +72,9 @@ impl Cluster {
                 "the cluster in PODCRADLE_KUBECONFIG has no registry of ours to pull from"
                     .to_owned()
             }),
+            testbed: bed.node().map(|node| node.name.clone()).ok_or_else(|| {
+                "the cluster in PODCRADLE_KUBECONFIG is none to put images into".to_owned()
+            }),
             server: text(&cluster["server"]),
             authority: text(&cluster["certificate-authority-data"]),
             admin,
@@ -86,6 +92,23 @@ impl Cluster {
         };
         std::env::var(variable)
             .unwrap_or_else(|_| format!("localhost/podcradle/sandbox:dev{suffix}"))
+    }
+
+    /// An image that is not ours, for this architecture: busybox.
+    ///
+    /// # Errors
+    /// A skip where it cannot be had: in a cluster that is not the test bed's,
+    /// and where no Debian mirror has the other architecture's.
+    pub fn busybox(&self, arch: Arch) -> std::result::Result<String, Stop> {
+        let name = self.testbed.as_ref().map_err(skip)?;
+        let unavailable = |error: testbed::Error| skip(testbed::chain(&error));
+        let (image, archive) = testbed::busybox(arch.name()).map_err(unavailable)?;
+        if arch != super::native() {
+            let layout = testbed::Layout::new(name)?;
+            let platform = format!("linux/{}", arch.name());
+            testbed::load(&layout, &[archive], Some(&platform))?;
+        }
+        Ok(image)
     }
 
     /// The `podcradle` built for this architecture.

@@ -1,5 +1,6 @@
 //! The two images a cluster without a registry needs, as one docker archive:
-//! `pause` (ours, in C) and `busybox` (Debian's static one, every applet linked).
+//! `pause` (ours, in C) and `busybox` (Debian's static one, every applet linked),
+//! and the other architecture's `busybox` in one of its own, for who asks.
 
 use std::fs;
 use std::io::Write;
@@ -24,42 +25,122 @@ pub const PAUSE: &str = "podcradle.test/pause:1";
 /// The busybox image's name.
 pub const BUSYBOX: &str = "podcradle.test/busybox:1";
 
+/// What images call this machine's architecture.
+fn native() -> &'static str {
+    if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    }
+}
+
 /// Where the archive is or will be.
 pub(super) fn archive() -> PathBuf {
+    cached("base", native())
+}
+
+fn cached(what: &str, architecture: &str) -> PathBuf {
     let mut digest = Sha256::new();
     digest.update(PAUSE_SOURCE);
     digest.update(include_bytes!("images.rs"));
     let hex = hex(&digest.finalize()[..6]);
     cache_dir()
         .join("images")
-        .join(format!("base-{}-{hex}.tar", std::env::consts::ARCH))
+        .join(format!("{what}-{architecture}-{hex}.tar"))
 }
 
 /// Makes the archive unless it is there.
 pub(super) fn ensure() -> Result<PathBuf> {
-    let path = archive();
+    make(archive(), native(), |work| {
+        let program = prereq::find("busybox").unwrap_or_else(|| "/bin/busybox".into());
+        let pause = (
+            PAUSE.to_owned(),
+            pause_layer(work)?,
+            json!({"Entrypoint": ["/pause"]}),
+        );
+        Ok(vec![pause, busybox_image(BUSYBOX.to_owned(), &program)?])
+    })
+}
+
+/// The busybox image of an architecture: its name, and an archive that holds
+/// it. This machine's own is in every test bed; the other one has to be loaded.
+///
+/// # Errors
+/// Also when no Debian mirror has it: the other architecture's is downloaded,
+/// by an apt-get that leaves the machine's own state alone.
+pub fn busybox(architecture: &str) -> Result<(String, PathBuf)> {
+    if architecture == native() {
+        return Ok((BUSYBOX.to_owned(), ensure()?));
+    }
+    let name = format!("{BUSYBOX}-{architecture}");
+    let path = make(cached("busybox", architecture), architecture, |work| {
+        let program = download_busybox(work, architecture)?;
+        Ok(vec![busybox_image(name.clone(), &program)?])
+    })?;
+    Ok((name, path))
+}
+
+type Image = (String, Vec<u8>, serde_json::Value);
+
+fn make(
+    path: PathBuf,
+    architecture: &str,
+    images: impl FnOnce(&Path) -> Result<Vec<Image>>,
+) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
     let dir = path.parent().unwrap_or(&path).to_owned();
     fs::create_dir_all(&dir).at("make", &dir)?;
     let work = tempfile::tempdir_in(&dir).at("make a directory in", &dir)?;
-    let layers = [
-        (
-            PAUSE,
-            pause_layer(work.path())?,
-            json!({"Entrypoint": ["/pause"]}),
-        ),
-        (
-            BUSYBOX,
-            busybox_layer()?,
-            json!({"Cmd": ["sh"], "Env": ["PATH=/bin"]}),
-        ),
-    ];
+    let images = images(work.path())?;
     let part = work.path().join("archive.tar");
-    write_archive(&part, &layers).at("write", &part)?;
+    write_archive(&part, architecture, &images).at("write", &part)?;
     fs::rename(&part, &path).at("put in place", &path)?;
     Ok(path)
+}
+
+fn download_busybox(work: &Path, architecture: &str) -> Result<PathBuf> {
+    for dir in ["lists/partial", "cache/archives/partial", "tree"] {
+        let dir = work.join(dir);
+        fs::create_dir_all(&dir).at("make", &dir)?;
+    }
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        apt.current_dir(work).arg("-qq");
+        for option in [
+            format!("APT::Architecture={architecture}"),
+            format!("APT::Architectures={architecture}"),
+            format!("Dir::State::Lists={}", work.join("lists").display()),
+            format!("Dir::Cache={}", work.join("cache").display()),
+            "Dir::State::status=/dev/null".to_owned(),
+            // The folder is the caller's, and not for apt's own user.
+            "APT::Sandbox::User=root".to_owned(),
+        ] {
+            apt.args(["-o", &option]);
+        }
+        apt
+    };
+    run(apt().arg("update"))?;
+    run(apt().args(["download", "busybox-static"]))?;
+    let packages = fs::read_dir(work).at("read", work)?;
+    let package = packages
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "deb"))
+        .ok_or_else(|| Error::Missing {
+            missing: format!("Debian's busybox-static for {architecture}"),
+            cure: "name a Debian mirror that has it in /etc/apt/sources.list".into(),
+        })?;
+    let tree = work.join("tree");
+    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
+    let found = ["bin/busybox", "usr/bin/busybox"].map(|path| tree.join(path));
+    found
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| Error::Missing {
+            missing: format!("a busybox in {}", package.display()),
+            cure: "see what the package holds now".into(),
+        })
 }
 
 fn pause_layer(work: &Path) -> Result<Vec<u8>> {
@@ -74,9 +155,15 @@ fn pause_layer(work: &Path) -> Result<Vec<u8>> {
     layer(|tar| entry(tar, EntryType::Regular, "pause", 0o755, &bytes, None)).at("write", "a layer")
 }
 
-fn busybox_layer() -> Result<Vec<u8>> {
-    let program = prereq::find("busybox").unwrap_or_else(|| "/bin/busybox".into());
-    let bytes = fs::read(&program).at("read", &program)?;
+fn busybox_image(name: String, program: &Path) -> Result<Image> {
+    let config = json!({"Cmd": ["sh"], "Env": ["PATH=/bin"]});
+    Ok((name, busybox_layer(program)?, config))
+}
+
+/// The applets are this machine's busybox' own: one release of Debian has the
+/// same ones everywhere.
+fn busybox_layer(program: &Path) -> Result<Vec<u8>> {
+    let bytes = fs::read(program).at("read", program)?;
     if is_dynamic(&bytes) {
         return Err(Error::Missing {
             missing: format!(
@@ -86,7 +173,8 @@ fn busybox_layer() -> Result<Vec<u8>> {
             cure: "`apt-get install busybox-static`".into(),
         });
     }
-    let applets = run(Command::new(&program).arg("--list"))?;
+    let own = prereq::find("busybox").unwrap_or_else(|| "/bin/busybox".into());
+    let applets = run(Command::new(own).arg("--list"))?;
     layer(|tar| {
         for (dir, mode) in [
             ("bin", 0o755),
@@ -161,15 +249,7 @@ fn hex_digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-fn write_archive(
-    path: &Path,
-    images: &[(&str, Vec<u8>, serde_json::Value)],
-) -> std::io::Result<()> {
-    let architecture = if cfg!(target_arch = "aarch64") {
-        "arm64"
-    } else {
-        "amd64"
-    };
+fn write_archive(path: &Path, architecture: &str, images: &[Image]) -> std::io::Result<()> {
     let mut tar = Builder::new(fs::File::create(path)?);
     let mut manifest = Vec::new();
     for (name, layer, config) in images {

@@ -210,19 +210,14 @@ fn at_once() -> Outcome {
             .filter_map(|outcome| launched(outcome).ok())
             .collect();
         bed.api.collect();
-        match done.last() {
-            // Those that succeeded mean the same Pod.
-            Some(one) => {
-                ensure!(
-                    done.iter().all(|other| other.pod_uid == one.pod_uid),
-                    "two sandboxes: {done:?}"
-                );
-                whole(&bed, one)?;
-            }
-            None => {
-                let left = bed.api.objects();
-                ensure!(left.is_empty(), "no sandbox, but {left:?}");
-            }
+        // Those that succeeded mean the same Pod.
+        if let Some(one) = done.last() {
+            let same = done.iter().all(|other| other.pod_uid == one.pod_uid);
+            ensure!(same, "two sandboxes: {done:?}");
+            whole(&bed, one)?;
+        } else {
+            let left = bed.api.objects();
+            ensure!(left.is_empty(), "no sandbox, but {left:?}");
         }
     }
     Ok(())

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use podcradle_tests::ensure;
+use podcradle_tests::e2e::{Actor, Arch, Cluster};
 use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
+use podcradle_tests::{ensure, testbed};
 use serde_json::Value;
 
 use crate::engine::{Engine, load, load_one, must};
@@ -25,7 +26,7 @@ pub struct Bench {
 type Test = fn(&Bench) -> Outcome;
 
 pub fn add(suite: &mut Suite, engine: &Arc<Engine>) {
-    let tests: [(&str, Test); 10] = [
+    let tests: [(&str, Test); 12] = [
         ("podcradle_init_is_pid_1_and_the_host_its_child", pid_1),
         ("host_code_comes_back", code),
         ("orphans_are_reaped", orphans),
@@ -35,10 +36,12 @@ pub fn add(suite: &mut Suite, engine: &Arc<Engine>) {
             "supervisor_copies_itself_into_a_volume_and_runs_a_foreign_image",
             copy,
         ),
+        ("supervisor_runs_busybox_from_a_volume", busybox),
         ("copy_to_a_full_disk_leaves_nothing_and_says_so", full_disk),
         ("copy_works_from_a_read_only_root", read_only),
         ("a_user_without_a_passwd_entry_runs", stranger),
         ("docker_run_init_uses_it_as_docker_init", docker_init),
+        ("launcher_launches_from_its_own_image", launcher),
     ];
     for arch in ["amd64", "arm64"] {
         let bench = Arc::new(Bench {
@@ -62,11 +65,7 @@ impl Bench {
     }
 
     fn ready(&self) -> Outcome {
-        let machine = if self.arch == "arm64" {
-            "aarch64"
-        } else {
-            "x86_64"
-        };
+        let machine = machine(self.arch);
         if !self.is_native()
             && !Path::new("/proc/sys/fs/binfmt_misc")
                 .join(format!("qemu-{machine}"))
@@ -78,7 +77,7 @@ impl Bench {
         }
         self.engine.docker()?;
         let load = || {
-            for image in ["supervisor", "sandbox"] {
+            for image in ["supervisor", "sandbox", "launcher"] {
                 load(&self.engine, image, self.arch, &self.tag(image))
                     .map_err(|stop| format!("{stop:?}"))?;
             }
@@ -110,17 +109,16 @@ impl Bench {
     }
 }
 
+fn machine(arch: &str) -> &'static str {
+    if arch == "arm64" { "aarch64" } else { "x86_64" }
+}
+
 fn pid_1(bench: &Bench) -> Outcome {
     let script = "cat /proc/1/comm; ps -o ppid= -p $$ 2>/dev/null || awk '{print $4}' /proc/$$/stat; id -un; uname -m";
     let said = must(&mut bench.run(&[], "sandbox", &["bash", "-c", script])?)?;
-    let machine = if bench.arch == "arm64" {
-        "aarch64"
-    } else {
-        "x86_64"
-    };
     let words: Vec<&str> = said.split_whitespace().collect();
     ensure!(
-        words == ["podcradle-init", "1", "sandbox", machine],
+        words == ["podcradle-init", "1", "sandbox", machine(bench.arch)],
         "{said}"
     );
     Ok(())
@@ -199,21 +197,52 @@ fn report(bench: &Bench) -> Outcome {
     Ok(())
 }
 
+/// A volume with the supervisor in it, put there by its own image.
+struct Volume<'a> {
+    bench: &'a Bench,
+    name: String,
+    mount: String,
+}
+
+impl<'a> Volume<'a> {
+    fn with_supervisor(bench: &'a Bench, purpose: &str) -> Result<Self, Stop> {
+        let name = format!("podcradle-test-{purpose}-{}", bench.arch);
+        must(bench.engine.docker()?.args(["volume", "create", &name]))?;
+        let mount = format!("--volume={name}:/podcradle/bin");
+        let volume = Self { bench, name, mount };
+        // The volume belongs to root, as a fresh emptyDir would to the fsGroup.
+        must(&mut bench.run(
+            &["--user=0", &volume.mount],
+            "supervisor",
+            &["--copy-to", "/podcradle/bin"],
+        )?)?;
+        Ok(volume)
+    }
+
+    /// Options for a container that has it as PID 1.
+    fn options(&self) -> [&str; 3] {
+        [
+            &self.mount,
+            "--user=4242",
+            "--entrypoint=/podcradle/bin/podcradle-init",
+        ]
+    }
+}
+
+impl Drop for Volume<'_> {
+    fn drop(&mut self) {
+        // What a failed test leaves goes with the engine.
+        let _ = self
+            .bench
+            .engine
+            .docker()
+            .map(|mut docker| docker.args(["volume", "rm", &self.name]).output());
+    }
+}
+
 fn copy(bench: &Bench) -> Outcome {
-    let volume = format!("podcradle-test-copy-{}", bench.arch);
-    let into = format!("--volume={volume}:/podcradle/bin");
-    must(bench.engine.docker()?.args(["volume", "create", &volume]))?;
-    // The volume belongs to root, as a fresh emptyDir would to the fsGroup.
-    must(&mut bench.run(
-        &["--user=0", &into],
-        "supervisor",
-        &["--copy-to", "/podcradle/bin"],
-    )?)?;
-    let options = [
-        &into,
-        "--user=4242",
-        "--entrypoint=/podcradle/bin/podcradle-init",
-    ];
+    let volume = Volume::with_supervisor(bench, "copy")?;
+    let options = volume.options();
     let said = must(&mut bench.run(&options, "foreign", &["--", "/program", "--version"])?)?;
     ensure!(said.starts_with("host "), "{said}");
     // The foreign host's own code comes back: without a server it is 64.
@@ -222,7 +251,92 @@ fn copy(bench: &Bench) -> Outcome {
         .stderr(Stdio::null())
         .status()?;
     ensure!(status.code() == Some(64), "{status}");
-    must(bench.engine.docker()?.args(["volume", "rm", &volume]))?;
+    Ok(())
+}
+
+fn busybox(bench: &Bench) -> Outcome {
+    let (image, archive) =
+        testbed::busybox(bench.arch).map_err(|error| skip(testbed::chain(&error)))?;
+    let archive = archive.to_string_lossy().into_owned();
+    must(
+        bench
+            .engine
+            .docker()?
+            .args(["load", "--quiet", "--input", &archive]),
+    )?;
+    must(
+        bench
+            .engine
+            .docker()?
+            .args(["tag", &image, &bench.tag("busybox")]),
+    )?;
+    let volume = Volume::with_supervisor(bench, "busybox")?;
+    let script = "cat /proc/1/comm; uname -m; (true &); kill -TERM $$";
+    let output = bench
+        .run(
+            &volume.options(),
+            "busybox",
+            &["--", "/bin/sh", "-c", script],
+        )?
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.code() == Some(143), "{output:?}");
+    ensure!(
+        said.split_whitespace()
+            .eq(["podcradle-init", machine(bench.arch)]),
+        "{said}"
+    );
+    Ok(())
+}
+
+/// From inside its own image, as its own user: a sandbox comes and goes.
+fn launcher(bench: &Bench) -> Outcome {
+    let arch = if bench.arch == "arm64" {
+        Arch::Arm64
+    } else {
+        Arch::Amd64
+    };
+    let actor = Actor::new(arch)?;
+    let kubeconfig = actor.folder().join("for-everybody");
+    fs::copy(actor.kubeconfig(), &kubeconfig)?;
+    fs::set_permissions(&kubeconfig, fs::Permissions::from_mode(0o644))?;
+    let mount = format!("--volume={}:/kubeconfig:ro", kubeconfig.display());
+    // The test bed's API server listens on loopback.
+    let options = [
+        "--rm",
+        "--network=host",
+        "--env=KUBECONFIG=/kubeconfig",
+        &mount,
+    ];
+    let podcradle = |arguments: &[&str]| -> Result<String, Stop> {
+        let mut docker = bench.engine.docker()?;
+        docker
+            .arg("run")
+            .arg(format!("--platform=linux/{}", bench.arch))
+            .args(options)
+            .arg(bench.tag("launcher"))
+            .args(arguments);
+        Ok(must(&mut docker)?)
+    };
+    let name = podcradle(&["reserve", "from-image", "-o", "name"])?;
+    actor.own(&name);
+    podcradle(&[
+        "launch",
+        "--sandbox",
+        &name,
+        "--image",
+        &Cluster::image(arch),
+        "--cpu-request=10m",
+        "--memory-request=16Mi",
+        "--",
+        "sleep",
+        "infinity",
+    ])?;
+    let listed = podcradle(&["list", "-o", "name"])?;
+    ensure!(listed.lines().any(|line| line == name), "{listed}");
+    podcradle(&["delete", &name])?;
+    let left = actor.cluster.admin.left_of(&name)?;
+    ensure!(left.is_empty(), "left behind: {left:?}");
     Ok(())
 }
 

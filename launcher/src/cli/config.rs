@@ -1,0 +1,110 @@
+//! `podcradle config`: what a launch would want, and where each value comes
+//! from. Of variables that are passed through only the names.
+
+use podcradle_launcher::spec::fields::{FIELDS, Field, Form, variable};
+use podcradle_launcher::spec::resolve::Merged;
+use podcradle_launcher::spec::{Origin, Problems, redact_url};
+use serde_json::{Map, Value, json};
+
+use super::args::{Global, Output, Wanted};
+use super::exit::Failed;
+use super::output;
+use super::spec::merged;
+
+/// One value: its key, what it is, who set it.
+type Row = (String, Value, Origin);
+
+pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
+    let known: Vec<_> = FIELDS
+        .iter()
+        .filter_map(Field::variable)
+        .chain(["namespace", "context", "kubeconfig", "output", "config"].map(variable))
+        .collect();
+    for (name, near) in global.environment.misspelt(&known) {
+        eprintln!("podcradle: {name} is no variable of podcradle; did you mean {near}?");
+    }
+    let sandboxes = merged(global, wanted)?;
+    let head = global_rows(global);
+    let rows: Vec<_> = sandboxes.iter().map(sandbox_rows).collect();
+    match global.output {
+        Output::Json => {
+            let one = |rows: &[Row]| -> Value {
+                let rows = rows.iter().map(|(key, value, origin)| {
+                    (key.clone(), json!({ "value": value, "from": origin }))
+                });
+                rows.collect::<Map<_, _>>().into()
+            };
+            let all: Vec<_> = rows.iter().map(|rows| one(rows)).collect();
+            output::json(&json!({ "global": one(&head), "sandboxes": all }))?;
+        }
+        _ => {
+            for (index, rows) in rows.iter().enumerate() {
+                let rows: Vec<_> = head.iter().chain(rows).map(cells).collect();
+                let gap = if index > 0 { "\n" } else { "" };
+                let table = output::table(&["FIELD", "VALUE", "FROM"], &rows);
+                output::print(&format!("{gap}{table}"))?;
+            }
+        }
+    }
+    let problems = sandboxes
+        .into_iter()
+        .flat_map(|merged| merged.problems)
+        .collect();
+    Problems::of(problems).map_err(|problems| Failed::problems(&problems.to_string()))
+}
+
+fn cells((key, value, origin): &Row) -> Vec<String> {
+    let value = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    vec![key.clone(), value, origin.to_string()]
+}
+
+fn global_rows(global: &Global) -> Vec<Row> {
+    ["namespace", "context", "kubeconfig", "output"]
+        .into_iter()
+        .map(|key| {
+            let found = global.origins.iter().find(|(known, ..)| *known == key);
+            let (value, origin) = found
+                .map_or((Value::Null, Origin::Default), |(_, text, origin)| {
+                    (text.as_str().into(), origin.clone())
+                });
+            (key.to_owned(), value, origin)
+        })
+        .collect()
+}
+
+fn sandbox_rows(merged: &Merged) -> Vec<Row> {
+    let row = |path: &str| {
+        let value = merged.value(path).cloned().unwrap_or_default();
+        let shown = match value.as_str() {
+            Some(url) if ["repo.url", "server"].contains(&path) => redact_url(url).into(),
+            _ => value,
+        };
+        vec![(path.to_owned(), shown, merged.origin(path).clone())]
+    };
+    let members = |path: &str, form: Form| {
+        let members = merged.value(path).and_then(Value::as_object);
+        let rows = members.into_iter().flatten().map(|(key, value)| {
+            let path = format!("{path}.{key}");
+            let origin = merged.origin(&path).clone();
+            match form {
+                Form::Names => (path, "(passed through)".into(), origin),
+                _ => (path, value.clone(), origin),
+            }
+        });
+        rows.collect()
+    };
+    let fields = FIELDS.iter().filter(|field| field.form != Form::Policy);
+    fields
+        .flat_map(|field| match field.form {
+            Form::Names | Form::Pairs => members(field.path, field.form),
+            _ => row(field.path),
+        })
+        .chain(row("host"))
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! The flags of a spec's fields: made from the library's table and schema, so
+//! that each field has its flag, and each flag says what the schema says.
+
+use clap::builder::{Arg, Command};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, Error, FromArgMatches};
+use podcradle_launcher::spec::fields::{FIELDS, Field};
+use podcradle_launcher::spec::{Layer, Origin, Setting, schema};
+
+/// What the flags of a command line set.
+#[derive(Debug, Clone, Default)]
+pub struct SpecFlags(pub Layer);
+
+fn own() -> impl Iterator<Item = &'static Field> {
+    FIELDS.iter().filter(|field| !field.heading.is_empty())
+}
+
+impl Args for SpecFlags {
+    fn augment_args(command: Command) -> Command {
+        let command = own().fold(command, |command, field| command.arg(argument(field)));
+        command.arg(
+            Arg::new("host")
+                .last(true)
+                .num_args(1..)
+                .value_name("HOST")
+                .help("The host's command line [default: host, with --server URL when given]"),
+        )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn argument(field: &Field) -> Arg {
+    let argument = Arg::new(field.flag)
+        .long(field.flag)
+        .value_name(field.value)
+        .help_heading(field.heading)
+        .help(help(field))
+        .action(if field.form.repeats() {
+            ArgAction::Append
+        } else {
+            ArgAction::Set
+        });
+    if field.form.switches() {
+        let argument = argument.num_args(0..=1).require_equals(true);
+        return argument.default_missing_value("true");
+    }
+    argument
+}
+
+fn help(field: &Field) -> String {
+    let what = schema::description(field.path).unwrap_or_default();
+    let what = what.trim_end_matches('.').replace('`', "");
+    let repeats = if field.form.repeats() {
+        " (repeatable)"
+    } else {
+        ""
+    };
+    let default = schema::default(field.path);
+    let default = default.map_or_else(String::new, |value| format!(" [default: {value}]"));
+    format!("{what}{repeats}{default}")
+}
+
+impl FromArgMatches for SpecFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut layer = Layer::default();
+        for field in own() {
+            let texts = given(matches, field.flag);
+            if texts.is_empty() {
+                continue;
+            }
+            match field.settings(&texts, &Origin::Flag(format!("--{}", field.flag))) {
+                Ok(settings) => layer.settings.extend(settings),
+                Err(problem) => layer.problems.push(problem),
+            }
+        }
+        let host = given(matches, "host");
+        if !host.is_empty() {
+            let origin = Origin::Flag("-- HOST".to_owned());
+            layer.settings.push(Setting::new("host", host, &origin));
+        }
+        Ok(Self(layer))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn given(matches: &ArgMatches, id: &str) -> Vec<String> {
+    if matches.value_source(id) != Some(ValueSource::CommandLine) {
+        return Vec::new();
+    }
+    let texts = matches.get_many::<String>(id);
+    texts.map_or_else(Vec::new, |texts| texts.cloned().collect())
+}

@@ -1,0 +1,234 @@
+//! What every verb needs to know, from flags, the environment, the
+//! configuration file and the profile.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use podcradle_launcher::spec::environment::Environment;
+use podcradle_launcher::spec::fields::variable;
+use podcradle_launcher::spec::resolve::profile_of;
+use podcradle_launcher::spec::{Layer, Origin, Problem, Problems, Setting, file, schema, time};
+use schemars::JsonSchema;
+use serde_json::{Map, Value};
+
+use super::args::{GlobalArgs, Output};
+use super::exit::Failed;
+
+/// The keys of the configuration file.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct ConfigFile {
+    namespace: Option<String>,
+    context: Option<String>,
+    kubeconfig: Option<String>,
+    output: Option<String>,
+    timeout: Option<String>,
+    profile: Option<String>,
+    sandbox: Option<Map<String, Value>>,
+}
+
+/// The keys that are not about one sandbox.
+const KEYS: [&str; 6] = [
+    "namespace",
+    "context",
+    "kubeconfig",
+    "output",
+    "timeout",
+    "profile",
+];
+
+/// What holds for every verb, with the layers a spec is made of.
+#[derive(Debug)]
+pub struct Global {
+    pub namespace: Option<String>,
+    pub context: Option<String>,
+    pub kubeconfig: Option<PathBuf>,
+    pub output: Output,
+    /// `--timeout`; each verb has its default.
+    pub timeout: Option<Duration>,
+    /// Those of the keys above that are set, and by whom.
+    pub origins: Vec<(&'static str, String, Origin)>,
+    /// The flags of all verbs that set fields of a spec.
+    pub flags: Layer,
+    /// The configuration file's layer of a spec.
+    pub config: Layer,
+    pub environment: Environment,
+}
+
+impl Global {
+    /// Puts the sources together.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the values of the keys.
+    pub fn of(args: &GlobalArgs, environment: Environment) -> Result<Self, Failed> {
+        resolve(args, environment).map_err(|problems| Failed::problems(&problems.to_string()))
+    }
+}
+
+fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Problems> {
+    let (keys, config) = config_file(args, &environment)?;
+    let mut flags = Layer::default();
+    let said = [
+        ("profile", "--profile", args.profile.clone()),
+        ("budgets.total", "--timeout", args.timeout.map(time::format)),
+    ];
+    for (path, flag, value) in said {
+        if let Some(value) = value {
+            flags
+                .settings
+                .push(Setting::new(path, value, &Origin::Flag(flag.to_owned())));
+        }
+    }
+    let (profile, named_by) = profile_of([&flags, &environment.layer(), &config]);
+    let mut problems = Vec::new();
+    let mut origins = Vec::new();
+    for key in KEYS {
+        let flag = match key {
+            "namespace" => args.namespace.clone(),
+            "context" => args.context.clone(),
+            "kubeconfig" => args
+                .kubeconfig
+                .as_ref()
+                .map(|path| path.display().to_string()),
+            "output" => args
+                .output
+                .and_then(|output| output.to_possible_value())
+                .map(|value| value.get_name().to_owned()),
+            "timeout" => args.timeout.map(time::format),
+            _ => args.profile.clone(),
+        };
+        let of_profile = match key {
+            "namespace" => profile.namespace_variable(),
+            "kubeconfig" => profile.kubeconfig_variable(),
+            _ => None,
+        };
+        let mut read = |name: &str| {
+            let text = environment.text(name).unwrap_or_else(|problem| {
+                problems.push(problem);
+                None
+            });
+            text.map(|text| (text.to_owned(), Origin::Variable(name.to_owned())))
+        };
+        let found = flag
+            .map(|text| (text, Origin::Flag(format!("--{key}"))))
+            .or_else(|| read(&variable(key)))
+            .or_else(|| of_profile.and_then(read))
+            .or_else(|| {
+                keys.iter()
+                    .find(|(known, ..)| *known == key)
+                    .map(|(_, text, origin)| (text.clone(), origin.clone()))
+            })
+            .or_else(|| {
+                let namespace = profile.namespace().filter(|_| key == "namespace")?;
+                Some((namespace.to_owned(), Origin::Profile(profile)))
+            });
+        if let Some((text, origin)) = found {
+            origins.push((key, text, origin));
+        }
+    }
+    if let Some((_, text, origin)) = origins.iter().find(|(key, ..)| *key == "profile")
+        && named_by != *origin
+    {
+        let rule = "must be default or omnigent";
+        problems.push(Problem::new(origin.to_string(), text, rule));
+    }
+    let get = |key: &str| origins.iter().find(|(known, ..)| *known == key);
+    let mut parse = |key: &str, problem: &dyn Fn(&str) -> Option<String>| {
+        if let Some((_, text, origin)) = get(key)
+            && let Some(rule) = problem(text)
+        {
+            problems.push(Problem::new(format!("{key} ({origin})"), text, rule));
+        }
+    };
+    parse("timeout", &|text| time::parse(text).err());
+    parse("output", &|text| {
+        let known: Vec<_> = Output::value_variants()
+            .iter()
+            .filter_map(|output| Some(output.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        (!known.iter().any(|one| one == text))
+            .then(|| format!("must be one of {}", known.join(", ")))
+    });
+    Problems::of(problems)?;
+    let text = |key: &str| get(key).map(|(_, text, _)| text.clone());
+    Ok(Global {
+        namespace: text("namespace"),
+        context: text("context"),
+        kubeconfig: text("kubeconfig").map(PathBuf::from),
+        output: text("output")
+            .and_then(|text| Output::from_str(&text, false).ok())
+            .unwrap_or(Output::Table),
+        timeout: text("timeout").and_then(|text| time::parse(&text).ok()),
+        origins,
+        flags,
+        config,
+        environment,
+    })
+}
+
+type Keys = Vec<(&'static str, String, Origin)>;
+
+/// The keys and the sandbox's layer of the configuration file; one that was
+/// not asked for need not be there.
+fn config_file(args: &GlobalArgs, environment: &Environment) -> Result<(Keys, Layer), Problems> {
+    let text = |name: &str| {
+        environment
+            .text(name)
+            .map_err(|problem| Problems(vec![problem]))
+    };
+    let named = match &args.config {
+        Some(path) => Some(path.clone()),
+        None => text("PODCRADLE_CONFIG")?.map(PathBuf::from),
+    };
+    let asked = named.is_some();
+    let folder = match text("XDG_CONFIG_HOME")? {
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => text("HOME")?.map(|home| Path::new(home).join(".config")),
+    };
+    let Some(path) = named.or_else(|| Some(folder?.join("podcradle/config.yaml"))) else {
+        return Ok((Keys::new(), Layer::default()));
+    };
+    if !asked && !path.exists() {
+        return Ok((Keys::new(), Layer::default()));
+    }
+    let mut documents = file::read_values(&path)?;
+    let name = path.display().to_string();
+    let wrong =
+        |field: String, value: String, rule: &str| Problems(vec![Problem::new(field, value, rule)]);
+    let value = documents.pop().unwrap_or_else(|| Map::new().into());
+    if !documents.is_empty() {
+        return Err(wrong(name, String::new(), "must hold one document"));
+    }
+    read_config(&name, &value)
+}
+
+fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
+    let root = Value::from(schemars::schema_for!(ConfigFile));
+    let mut problems = schema::check(&root, &root, value, "");
+    for problem in &mut problems {
+        problem.field = format!("{name}: {}", problem.field);
+    }
+    Problems::of(problems)?;
+    let origin = Origin::Config(name.to_owned());
+    let mut layer = match value.get("sandbox") {
+        Some(sandbox) if !sandbox.is_null() => Layer::of_value(sandbox, &origin),
+        _ => Layer::default(),
+    };
+    let mut keys = Keys::new();
+    for key in KEYS {
+        let Some(text) = value.get(key).and_then(Value::as_str) else {
+            continue;
+        };
+        keys.push((key, text.to_owned(), origin.clone()));
+        match key {
+            "profile" => layer.settings.push(Setting::new("profile", text, &origin)),
+            "timeout" => layer
+                .settings
+                .push(Setting::new("budgets.total", text, &origin)),
+            _ => (),
+        }
+    }
+    Ok((keys, layer))
+}

@@ -1,0 +1,229 @@
+//! The session's NetworkPolicy: nothing comes in; out go name lookups, the
+//! server and the ranges of the spec. Never the cloud's metadata service, whose
+//! address gives away the node's credentials.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::api::networking::v1::{
+    IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
+    NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Owner, SESSION, labels, owner_reference};
+use crate::spec::SandboxSpec;
+
+/// The metadata services of the clouds, by IPv4 and by IPv6.
+const METADATA: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+/// Where a node's own DNS cache listens, by convention.
+const NODE_DNS: &str = "169.254.20.10/32";
+const DNS: i32 = 53;
+
+/// The policy, owned by `anchor`; `None` when the spec asks for none.
+pub fn network_policy(
+    spec: &SandboxSpec,
+    generation: u32,
+    anchor: &Owner,
+) -> Option<NetworkPolicy> {
+    let wanted = spec.network_policy.as_ref()?;
+    let mut egress = vec![dns()];
+    egress.extend(spec.server.as_deref().and_then(server));
+    let ranges: Vec<_> = wanted
+        .egress
+        .iter()
+        .filter_map(|cidr| block(cidr))
+        .collect();
+    // A rule without peers would allow everything.
+    if !ranges.is_empty() {
+        egress.push(NetworkPolicyEgressRule {
+            to: Some(ranges.into_iter().map(to_block).collect()),
+            ports: None,
+        });
+    }
+    Some(NetworkPolicy {
+        metadata: ObjectMeta {
+            name: Some(spec.sandbox.clone()),
+            labels: Some(labels(spec, generation)),
+            owner_references: Some(vec![owner_reference("Service", anchor)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(LabelSelector {
+                match_labels: Some([(SESSION.to_owned(), spec.sandbox.clone())].into()),
+                ..LabelSelector::default()
+            }),
+            policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
+            ingress: None,
+            egress: Some(egress),
+        }),
+    })
+}
+
+/// Lookups: by any Pod of the cluster, since the name service is one, or by
+/// the node's cache. Not by the whole world, which would be a way out.
+fn dns() -> NetworkPolicyEgressRule {
+    let pods = NetworkPolicyPeer {
+        namespace_selector: Some(LabelSelector::default()),
+        ..NetworkPolicyPeer::default()
+    };
+    let cache = IPBlock {
+        cidr: NODE_DNS.to_owned(),
+        except: None,
+    };
+    NetworkPolicyEgressRule {
+        to: Some(vec![pods, to_block(cache)]),
+        ports: Some(vec![port("UDP", DNS), port("TCP", DNS)]),
+    }
+}
+
+/// A server that its URL names by address, at its port.
+fn server(url: &str) -> Option<NetworkPolicyEgressRule> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (host, number) = match authority.strip_prefix('[') {
+        Some(v6) => v6.split_once(']')?,
+        None => authority
+            .find(':')
+            .map_or((authority, ""), |at| authority.split_at(at)),
+    };
+    let default = if scheme == "http" { 80 } else { 443 };
+    let number = match number.strip_prefix(':') {
+        Some(number) => number.parse::<u16>().ok()?,
+        None => default,
+    };
+    let address: IpAddr = host.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    Some(NetworkPolicyEgressRule {
+        to: Some(vec![to_block(block(&format!("{address}/{width}"))?)]),
+        ports: Some(vec![port("TCP", number.into())]),
+    })
+}
+
+/// A range without the metadata service; `None` when nothing is left of it.
+fn block(cidr: &str) -> Option<IPBlock> {
+    let (address, width) = cidr.split_once('/')?;
+    let (address, width) = (address.parse::<IpAddr>().ok()?, width.parse::<u32>().ok()?);
+    let inside = METADATA.into_iter().find(|m| holds(address, width, *m));
+    let except = match inside {
+        None => None,
+        Some(IpAddr::V4(_)) if width >= 32 => return None,
+        Some(IpAddr::V6(_)) if width >= 128 => return None,
+        Some(IpAddr::V4(metadata)) => Some(vec![format!("{metadata}/32")]),
+        Some(IpAddr::V6(metadata)) => Some(vec![format!("{metadata}/128")]),
+    };
+    Some(IPBlock {
+        cidr: cidr.to_owned(),
+        except,
+    })
+}
+
+/// Whether the range of `width` bits around `address` holds `other`.
+fn holds(address: IpAddr, width: u32, other: IpAddr) -> bool {
+    let same = |a: u128, b: u128, bits: u32| {
+        let rest = bits.saturating_sub(width);
+        // A shift by all bits is no shift to the processor.
+        (a ^ b).checked_shr(rest).unwrap_or(0) == 0
+    };
+    match (address, other) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+        _ => false,
+    }
+}
+
+fn to_block(block: IPBlock) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        ip_block: Some(block),
+        ..NetworkPolicyPeer::default()
+    }
+}
+
+fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
+    NetworkPolicyPort {
+        protocol: Some(protocol.to_owned()),
+        port: Some(IntOrString::Int(number)),
+        end_port: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec;
+
+    fn egress(server: Option<&str>, ranges: &[&str]) -> Vec<NetworkPolicyEgressRule> {
+        let mut spec = SandboxSpec::new("podcradle-a-000000", "i");
+        spec.server = server.map(str::to_owned);
+        spec.network_policy = Some(spec::NetworkPolicy {
+            egress: ranges.iter().map(|&range| range.to_owned()).collect(),
+        });
+        let anchor = Owner {
+            name: spec.sandbox.clone(),
+            uid: "u".into(),
+        };
+        let policy = network_policy(&spec, 1, &anchor).unwrap().spec.unwrap();
+        assert_eq!(policy.policy_types.unwrap(), ["Ingress", "Egress"]);
+        assert_eq!(policy.ingress, None, "nothing comes in");
+        policy.egress.unwrap()
+    }
+
+    fn blocks(rules: &[NetworkPolicyEgressRule]) -> Vec<(String, Vec<String>)> {
+        let peers = rules.iter().flat_map(|rule| rule.to.clone().unwrap());
+        peers
+            .filter_map(|peer| peer.ip_block)
+            .map(|block| (block.cidr, block.except.unwrap_or_default()))
+            .collect()
+    }
+
+    #[test]
+    fn the_metadata_service_is_cut_out_of_every_range() {
+        let cut = |range: &str| blocks(&egress(None, &[range])).pop().unwrap();
+        for range in ["0.0.0.0/0", "169.254.0.0/16", "169.254.169.254/31"] {
+            assert_eq!(cut(range).1, ["169.254.169.254/32"], "{range}");
+        }
+        for range in ["::/0", "fd00:ec2::/32", "fd00:ec2::254/127"] {
+            assert_eq!(cut(range).1, ["fd00:ec2::254/128"], "{range}");
+        }
+        for range in ["10.0.0.0/8", "169.254.169.253/32", "2001:db8::/32"] {
+            assert_eq!(cut(range), (range.to_owned(), vec![]));
+        }
+    }
+
+    #[test]
+    fn a_range_of_nothing_but_metadata_allows_nothing() {
+        let only_dns = egress(None, &[]);
+        for range in ["169.254.169.254/32", "fd00:ec2::254/128"] {
+            assert_eq!(egress(None, &[range]), only_dns, "{range}");
+        }
+        let server = Some("http://169.254.169.254/latest");
+        assert_eq!(egress(server, &[]), only_dns);
+        assert!(
+            only_dns
+                .iter()
+                .all(|rule| rule.to.as_ref().is_some_and(|to| !to.is_empty()))
+        );
+    }
+
+    #[test]
+    fn a_server_named_by_its_address_is_reached_at_its_port_alone() {
+        for (url, cidr, port) in [
+            ("http://10.1.2.3:8080/x", "10.1.2.3/32", 8080),
+            ("https://10.1.2.3", "10.1.2.3/32", 443),
+            ("http://10.1.2.3/", "10.1.2.3/32", 80),
+            ("https://[2001:db8::1]:8443", "2001:db8::1/128", 8443),
+            ("https://[2001:db8::1]/x", "2001:db8::1/128", 443),
+        ] {
+            let rules = egress(Some(url), &[]);
+            let to = blocks(&rules[1..]);
+            assert_eq!(to, [(cidr.to_owned(), vec![])], "{url}");
+            let ports = rules[1].ports.as_ref().unwrap();
+            assert_eq!(ports.len(), 1);
+            assert_eq!(ports[0].port, Some(IntOrString::Int(port)), "{url}");
+        }
+        assert_eq!(egress(Some("https://server.example"), &[]).len(), 1);
+    }
+}
