@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{self, Cluster, ConfigError, Error, Source};
 use crate::lifecycle::{self, Deleted, Order, Session};
+use crate::manifest;
 use crate::outcome::Outcome;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
@@ -173,6 +174,7 @@ impl Launcher {
 
     fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
         spec.validate()?;
+        manifest::check(&spec)?;
         let spec = Arc::new(spec);
         let order = Order {
             spec,

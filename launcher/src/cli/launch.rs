@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use podcradle_launcher::manifest;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome, Reason};
 use serde_json::json;
@@ -18,6 +19,11 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
             "--file: many sandboxes at once are not launched yet",
         ));
     };
+    let weakenings =
+        manifest::weakenings(&spec).map_err(|problems| Failed::problems(&problems.to_string()))?;
+    for weakening in weakenings {
+        eprintln!("podcradle: allowed: {weakening}");
+    }
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;

@@ -126,7 +126,7 @@ impl Run<'_> {
         let owner = owner_of(&pod);
         self.made.pod = Tried::Yes(owner.clone());
         self.say_created("pod", &owner.name);
-        let sent = manifest::pod(&self.spec, generation, &owner_of(anchor));
+        let sent = self.pod_for(anchor)?;
         manifest::check_admitted(&sent, &pod).map_err(|changes| stop::changed(&changes))?;
         drop(sent);
 
@@ -180,8 +180,8 @@ impl Run<'_> {
         let until = Instant::now() + self.spec.budgets.schedule;
         let mut pause = Duration::from_millis(500);
         loop {
+            let wanted = self.pod_for(anchor)?;
             self.made.pod = Tried::Sent(self.spec.sandbox.clone());
-            let wanted = manifest::pod(&self.spec, self.made.generation, &owner_of(anchor));
             let error = match self.cluster.create("pods", &wanted, deadline).await {
                 Ok(pod) => return Ok(pod),
                 Err(error) => error,
@@ -204,6 +204,14 @@ impl Run<'_> {
                 error => return Err(error.into()),
             }
         }
+    }
+
+    fn pod_for(&self, anchor: &Service) -> Result<Pod, Stop> {
+        let made = manifest::pod(&self.spec, self.made.generation, &owner_of(anchor));
+        made.map_err(|problems| {
+            let text = problems.to_string();
+            Failure::new(Reason::Invalid, text, "change the overlay").into()
+        })
     }
 
     /// The name of our Pod is taken: by one that is going anyway, by one that

@@ -14,7 +14,8 @@ use crate::spec::{Inject, SandboxSpec};
 
 /// Where it is mounted when the image does not hold it.
 const INIT_MOUNT: &str = "/podcradle";
-const INIT_VOLUME: &str = "podcradle";
+/// The volume that holds it then.
+pub(super) const INIT_VOLUME: &str = "podcradle";
 
 /// Path of `podcradle-init` in workspace-prep and host.
 pub(super) fn init_path(spec: &SandboxSpec) -> String {
