@@ -19,8 +19,8 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
             "--file: many sandboxes at once are not launched yet",
         ));
     };
-    let weakenings =
-        manifest::weakenings(&spec).map_err(|problems| Failed::problems(&problems.to_string()))?;
+    let weakenings = manifest::weakenings(&named.spec)
+        .map_err(|problems| Failed::problems(&problems.to_string()))?;
     for weakening in weakenings {
         eprintln!("podcradle: allowed: {weakening}");
     }
