@@ -60,10 +60,8 @@ impl<'a> Account<'a> {
             "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name },
             "subjects": subjects,
         }))?;
-        account.token = admin
-            .run(&["create", "token", &name, "--namespace", SYSTEM])?
-            .trim()
-            .to_owned();
+        let token = admin.run(&["create", "token", &name, "--namespace", SYSTEM])?;
+        token.trim().clone_into(&mut account.token);
         let verb = if verb == "*" { "create" } else { verb };
         account.wait(verb, resources[0])?;
         Ok(account)

@@ -78,7 +78,7 @@ impl Storm {
     pub fn fault(&mut self, seen: &Seen) -> Option<Fault> {
         let dice = self.next();
         // Two of three requests, so that a launch meets some at every seed.
-        if self.left == 0 || dice % 3 == 0 {
+        if self.left == 0 || dice.is_multiple_of(3) {
             return None;
         }
         self.left -= 1;
