@@ -3,10 +3,12 @@
 
 mod cleanup;
 mod delete;
+mod dry_run;
 mod evidence;
 mod launch;
 mod session;
 
 pub use delete::{Deleted, delete};
+pub use dry_run::{Answer, dry_run};
 pub(crate) use launch::launch;
 pub use session::{HostState, Session, list, status};

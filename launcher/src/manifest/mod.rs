@@ -12,6 +12,7 @@ mod secret;
 mod service;
 #[cfg(test)]
 mod snapshots;
+mod tree;
 mod volumes;
 
 pub use admitted::check as check_admitted;
@@ -20,6 +21,8 @@ pub use pod::{check, pod, weakenings};
 pub use record::{MAX_RECORD, Operation, Record};
 pub use secret::{secret, secret_name};
 pub use service::service;
+pub use tree::Tree;
+pub(crate) use tree::redacted;
 
 use std::collections::BTreeMap;
 
