@@ -7,6 +7,8 @@ mod inject;
 mod network;
 mod overlay;
 mod pod;
+#[cfg(test)]
+mod properties;
 mod record;
 mod secret;
 mod service;
