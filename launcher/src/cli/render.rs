@@ -15,9 +15,9 @@ use super::{connect, output, timeout};
 /// Renders every sandbox that is wanted, or has the API server look at it.
 pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), Failed> {
     let mut trees = Vec::new();
-    for spec in specs_of(global, wanted)? {
-        check_overlay(&spec)?;
-        trees.push(Tree::of(&spec).map_err(|problems| refused(&problems))?);
+    for named in specs_of(global, wanted)? {
+        check_overlay(&named.spec)?;
+        trees.push(Tree::of(&named.spec).map_err(|problems| refused(&problems))?);
     }
     if by == DryRun::Client {
         let objects: Vec<_> = trees.iter().flat_map(Tree::shown).collect();

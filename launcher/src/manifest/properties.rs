@@ -217,7 +217,7 @@ proptest! {
         let secret = secret(&spec, 1, &owner(), &token);
         let expires = jiff::Timestamp::UNIX_EPOCH;
         let others = json!([
-            made, service(&Record::launching(&spec), expires),
+            made, service(&Record::launching(&spec, 1, ""), expires),
             network_policy(&spec, 1, &owner()),
         ]).to_string();
         prop_assert!(!others.contains(token.expose()));

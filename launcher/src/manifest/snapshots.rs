@@ -137,7 +137,10 @@ fn objects(spec: &SandboxSpec) -> Value {
     let anchor = owner("00000000-0000-4000-8000-000000000001");
     let token = Token::read("a test", "0123456789abcdef0123456789abcdef".as_bytes()).unwrap();
     let expires: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
-    let mut items = vec![json!(service(&Record::launching(spec), expires))];
+    let mut items = vec![json!(service(
+        &Record::launching(spec, 1, "attempt"),
+        expires
+    ))];
     items.extend(network_policy(spec, 1, &anchor).map(|policy| json!(policy)));
     items.push(json!(pod(spec, 1, &anchor).unwrap()));
     let pod = owner("00000000-0000-4000-8000-000000000002");

@@ -37,7 +37,7 @@ impl Tree {
             name: spec.sandbox.clone(),
             uid: format!("<uid of {kind} {}>", spec.sandbox),
         };
-        let record = Record::launching(spec);
+        let record = Record::launching(spec, 1, "");
         let generation = record.generation;
         let anchor = owner("Service");
         Ok(Self {
