@@ -130,22 +130,6 @@ const FATAL: &[Row] = &[
         "--memory-limit",
     ),
     (
-        "host-crashes",
-        Reason::HostEnded,
-        HOST,
-        true,
-        "code 7",
-        "log",
-    ),
-    (
-        "crash-loop",
-        Reason::HostEnded,
-        HOST,
-        true,
-        "keeps ending",
-        "log",
-    ),
-    (
         "lifetime",
         Reason::LifetimeExceeded,
         None,
@@ -178,14 +162,6 @@ const FATAL: &[Row] = &[
         "--ephemeral-storage-limit",
     ),
     (
-        "home-disk",
-        Reason::Evicted,
-        None,
-        false,
-        "more disk than its limit",
-        "--home-size-limit",
-    ),
-    (
         "hand-written-node-lost",
         Reason::Evicted,
         None,
@@ -212,7 +188,7 @@ const FATAL: &[Row] = &[
     (
         "hand-written-cannot-run",
         Reason::StartError,
-        HOST,
+        None,
         false,
         "permission denied",
         "runtime",

@@ -12,7 +12,7 @@ pub struct Row {
     pub actor: Actor,
     pub name: String,
     pub middle: Middle,
-    row: &'static str,
+    fixture: &'static str,
 }
 
 /// What a failed launch must say.
@@ -36,7 +36,7 @@ impl Row {
             actor,
             name,
             middle,
-            row,
+            fixture: row,
         })
     }
 
@@ -82,15 +82,25 @@ impl Row {
         }
         let version = self.actor.cluster.admin.run(&["version", "-o=json"])?;
         let version: Value = serde_json::from_str(&version)?;
-        let mut fixture = json!({
-            "recordedFrom": format!("Kubernetes {}", version["serverVersion"]["gitVersion"].as_str().unwrap_or("?")),
-            what: seen,
-        });
-        strip(&mut fixture, &self.name);
+        let mut seen = seen.clone();
+        strip(&mut seen, &self.name);
+        if let Value::Array(events) = &mut seen {
+            // What is left of some differs in nothing any more.
+            events.dedup();
+        }
+        let from = version["serverVersion"]["gitVersion"].as_str();
+        let from = format!("Kubernetes {}", from.unwrap_or("of unknown version"));
+        let text = match &seen {
+            Value::Array(events) => {
+                let lines: Vec<_> = events.iter().map(Value::to_string).collect();
+                format!("[\n{}\n]", lines.join(",\n"))
+            }
+            other => format!("{other:#}"),
+        };
+        let text = format!("{{\"recordedFrom\": {from:?}, {what:?}: {text}}}\n");
         let folder = repository().join("launcher/fixtures");
         std::fs::create_dir_all(&folder)?;
-        let text = format!("{fixture:#}\n");
-        std::fs::write(folder.join(format!("{}.json", self.row)), text)?;
+        std::fs::write(folder.join(format!("{}.json", self.fixture)), text)?;
         Ok(())
     }
 }
@@ -121,7 +131,7 @@ pub fn says(ended: Ended, expected: &Expected) -> Result<Value, Stop> {
 
 /// Takes out what differs from run to run and decides nothing.
 fn strip(value: &mut Value, name: &str) {
-    const VARIES: [&str; 16] = [
+    const VARIES: [&str; 18] = [
         "managedFields",
         "uid",
         "resourceVersion",
@@ -138,6 +148,8 @@ fn strip(value: &mut Value, name: &str) {
         "startedAt",
         "finishedAt",
         "labels",
+        "user",
+        "allocatedResources",
     ];
     match value {
         Value::Object(map) => {
