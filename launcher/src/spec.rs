@@ -24,7 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use check::{passthrough, redact_url};
-pub use defaults::{DEFAULT_HOME, DEFAULT_ID, TOKEN_FILE, TOKEN_KEY, TOKEN_MOUNT};
+pub use defaults::{
+    COPIED_INIT, DEFAULT_HOME, DEFAULT_ID, METADATA, TOKEN_FILE, TOKEN_KEY, TOKEN_MOUNT,
+};
 pub use layer::{Layer, Origin, Setting};
 pub use problem::{Problem, Problems};
 pub use profile::Profile;

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
-use super::{Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema};
+use super::{
+    Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema, time,
+};
 use crate::name;
 
 /// The layers of one sandbox, put together.
@@ -215,6 +217,26 @@ impl Merged {
         {
             let rule = "a session has an owner or a time to live, never both; give one of them";
             problems.push(Problem::new(owner.field("owner", "owner"), name, rule));
+        }
+        // Defaults may be above a total that was asked for: it ends them.
+        let b = &spec.budgets;
+        for (field, budget) in [
+            ("budgets.schedule", b.schedule),
+            ("budgets.pull", b.pull),
+            ("budgets.init", b.init),
+            ("budgets.start", b.start),
+        ] {
+            let origin = self.origin(field);
+            if *origin != Origin::Default && budget > b.total {
+                let total = time::format(b.total);
+                let rule =
+                    format!("must not be above the total, {total}, of --timeout or budgets.total");
+                problems.push(Problem::new(
+                    origin.field(field, field),
+                    time::format(budget),
+                    rule,
+                ));
+            }
         }
     }
 
