@@ -150,9 +150,12 @@ impl Merged {
             if problem.field == "env" {
                 continue;
             }
-            problem.field = self.named(&problem.field);
+            let field = std::mem::take(&mut problem.field);
+            problem.field = self.named(&field);
             // A leaf that could not be read is not missing as well.
-            if !wrong.contains(&problem.field) {
+            let behind = [format!(": {field}"), format!(": sandbox.{field}")];
+            let unread = |wrong: &String| behind.iter().any(|end| wrong.ends_with(end));
+            if problem.field != field || !wrong.iter().any(unread) {
                 problems.push(problem);
             }
         }
@@ -160,7 +163,7 @@ impl Merged {
         Problems::of(problems).map(|()| spec)
     }
 
-    fn spec(&self) -> Result<SandboxSpec, String> {
+    pub(super) fn spec(&self) -> Result<SandboxSpec, String> {
         let mut tree = self.tree.clone();
         let names = tree["env"]
             .as_object()
@@ -306,3 +309,6 @@ fn leaf_problems(setting: &Setting) -> Vec<Problem> {
     }
     problems
 }
+
+#[cfg(test)]
+mod tests;

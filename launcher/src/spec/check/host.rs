@@ -157,7 +157,7 @@ mod tests {
             "http://s/a b",
         ] {
             refused("server", "http:// or https:// URL", |s| {
-                s.server = Some(bad.into())
+                s.server = Some(bad.into());
             });
             let found = problems(|s| s.server = Some(bad.into()));
             assert!(!found[0].contains("hunter2"), "{found:?}");
@@ -167,13 +167,13 @@ mod tests {
     #[test]
     fn the_command_and_its_restarts_are_checked() {
         refused("host", "must not be empty", |s| {
-            s.host = vec![String::new()]
+            s.host = vec![String::new()];
         });
         refused("host", "NUL", |s| s.host = vec!["a\0b".into()]);
         refused("hostId", "control", |s| s.host_id = "a\nb".into());
         refused("envPrefix", "letters", |s| s.env_prefix = "a-b".into());
         refused("restart.max", "at least 1", |s| {
-            s.restart = Some(Restart { max: Some(0) })
+            s.restart = Some(Restart { max: Some(0) });
         });
         assert_eq!(
             problems(|s| s.restart = Some(Restart { max: None })).len(),

@@ -71,17 +71,17 @@ mod tests {
     #[test]
     fn names_have_the_form_of_their_kind() {
         refused("serviceAccount \"A\"", "RFC 1123 subdomain", |s| {
-            s.service_account = "A".into()
+            s.service_account = "A".into();
         });
         refused("credentialsSecret", "subdomain", |s| {
-            s.credentials_secret = Some("a_b".into())
+            s.credentials_secret = Some("a_b".into());
         });
         refused("owner", "subdomain", |s| s.owner = Some("-".into()));
         refused("runtimeClass", "subdomain", |s| {
-            s.runtime_class = Some("gVisor".into())
+            s.runtime_class = Some("gVisor".into());
         });
         refused("priorityClass", "subdomain", |s| {
-            s.priority_class = Some(String::new())
+            s.priority_class = Some(String::new());
         });
         refused("imagePullSecrets[1]", "subdomain", |s| {
             s.image_pull_secrets = vec!["a.b".into(), "a b".into()];
@@ -115,7 +115,7 @@ mod tests {
             assert_ne!(found.len(), 0, "{key}");
         }
         refused("labels.a", "at most 63", |s| {
-            drop(s.labels.insert("a".into(), "b c".into()))
+            drop(s.labels.insert("a".into(), "b c".into()));
         });
     }
 

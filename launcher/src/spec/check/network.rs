@@ -88,12 +88,11 @@ fn wrong_range(cidr: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{problems, refused};
-    use super::*;
     use crate::spec::{NetworkPolicy, Repo};
 
-    fn policy(ranges: &[&str]) -> Option<NetworkPolicy> {
+    fn policy(ranges: &[&str]) -> NetworkPolicy {
         let egress = ranges.iter().map(|range| (*range).to_owned()).collect();
-        Some(NetworkPolicy { egress })
+        NetworkPolicy { egress }
     }
 
     #[test]
@@ -107,7 +106,7 @@ mod tests {
             "::1/128",
             "169.254.0.0/16",
         ] {
-            let found = problems(|s| s.network_policy = policy(&[good]));
+            let found = problems(|s| s.network_policy = Some(policy(&[good])));
             assert_eq!(found, Vec::<String>::new(), "{good}");
         }
         for (bad, rule) in [
@@ -125,7 +124,7 @@ mod tests {
             ("fd00:ec2::254/128", "metadata"),
         ] {
             refused("networkPolicy.egress[1]", rule, |s| {
-                s.network_policy = policy(&["10.0.0.0/8", bad])
+                s.network_policy = Some(policy(&["10.0.0.0/8", bad]));
             });
         }
     }
@@ -134,25 +133,25 @@ mod tests {
     fn a_name_cannot_be_let_through_by_its_address() {
         refused("server", "knows only addresses", |s| {
             s.server = Some("https://server.example:8443/x".into());
-            s.network_policy = policy(&[]);
+            s.network_policy = Some(policy(&[]));
         });
         refused("repo.url", "knows only addresses", |s| {
             s.repo = Some(Repo {
                 url: "https://git.example/x".into(),
                 ..Repo::default()
             });
-            s.network_policy = policy(&[]);
+            s.network_policy = Some(policy(&[]));
         });
         for server in ["http://10.1.2.3:80", "https://[2001:db8::1]/x"] {
             let found = problems(|s| {
                 s.server = Some(server.into());
-                s.network_policy = policy(&[]);
+                s.network_policy = Some(policy(&[]));
             });
             assert_eq!(found, Vec::<String>::new(), "{server}");
         }
         let found = problems(|s| {
             s.server = Some("https://server.example".into());
-            s.network_policy = policy(&["192.0.2.0/24"]);
+            s.network_policy = Some(policy(&["192.0.2.0/24"]));
         });
         assert_eq!(found, Vec::<String>::new());
     }

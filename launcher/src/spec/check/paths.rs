@@ -179,7 +179,7 @@ mod tests {
             ..mount("/data")
         };
         refused("mounts[0]", "exactly one", |s| {
-            s.mounts = vec![both.clone()]
+            s.mounts = vec![both.clone()];
         });
         let secret = Mount {
             claim: None,
@@ -234,11 +234,11 @@ mod tests {
     #[test]
     fn no_mount_lies_in_another() {
         refused("mounts[1].path \"/a\"", "twice", |s| {
-            s.mounts = vec![mount("/a"), mount("/a")]
+            s.mounts = vec![mount("/a"), mount("/a")];
         });
         for pair in [["/a", "/a/b"], ["/a/b", "/a"]] {
             refused("mounts[1].path", "lies in the other", |s| {
-                s.mounts = pair.map(mount).into()
+                s.mounts = pair.map(mount).into();
             });
         }
         let beside = ["/a", "/ab"].map(mount);

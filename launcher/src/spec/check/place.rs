@@ -121,7 +121,7 @@ mod tests {
         }
         for arch in ["x86_64", "aarch64", "AMD64", ""] {
             refused("arch", "one of amd64, arm64", |s| {
-                s.arch = Some(arch.into())
+                s.arch = Some(arch.into());
             });
         }
         refused("arch \"arm64\"", "kubernetes.io/arch=amd64", |s| {
@@ -134,7 +134,7 @@ mod tests {
     fn tolerations_are_those_a_pod_may_have() {
         let with = |toleration: Value| {
             move |s: &mut SandboxSpec| {
-                s.tolerations = vec![serde_json::from_value(toleration).unwrap()]
+                s.tolerations = vec![serde_json::from_value(toleration).unwrap()];
             }
         };
         for good in [

@@ -215,7 +215,7 @@ mod tests {
                 s.repo = Some(Repo {
                     dir: dir.into(),
                     ..repo("https://g/x")
-                })
+                });
             });
             assert!(
                 found.len() == 1 && found[0].starts_with("repo.dir"),

@@ -8,10 +8,9 @@ use crate::spec::SandboxSpec;
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     let r = &spec.resources;
-    let some = |text| Some(text).map(String::as_str);
     let pairs = [
-        ("cpu", some(&r.cpu_request), some(&r.cpu_limit)),
-        ("memory", some(&r.memory_request), some(&r.memory_limit)),
+        ("cpu", Some(&*r.cpu_request), Some(&*r.cpu_limit)),
+        ("memory", Some(&*r.memory_request), Some(&*r.memory_limit)),
         (
             "ephemeralStorage",
             r.ephemeral_storage_request.as_deref(),
@@ -56,7 +55,7 @@ mod tests {
     #[test]
     fn each_quantity_is_read_and_a_request_keeps_below_its_limit() {
         refused("resources.cpuLimit", "quantity", |s| {
-            s.resources.cpu_limit = "2 cores".into()
+            s.resources.cpu_limit = "2 cores".into();
         });
         refused("resources.cpuRequest \"3\"", "above its limit 2", |s| {
             s.resources.cpu_request = "3".into();
@@ -77,10 +76,10 @@ mod tests {
             s.resources.ephemeral_storage_limit = Some("big".into());
         });
         refused("homeSizeLimit", "quantity", |s| {
-            s.home_size_limit = Some("1GB".into())
+            s.home_size_limit = Some("1GB".into());
         });
         refused("homeSizeLimit", "more than nothing", |s| {
-            s.home_size_limit = Some("0Mi".into())
+            s.home_size_limit = Some("0Mi".into());
         });
         let found = problems(|s| s.resources.ephemeral_storage_limit = Some("1Gi".into()));
         assert_eq!(found, Vec::<String>::new());

@@ -69,17 +69,17 @@ mod tests {
         refused("grace", "grace 24 + drain 5 + 2", |s| s.grace = 24);
         assert_eq!(problems(|s| s.grace = 23).len(), 0);
         refused("terminationGracePeriod", "a day", |s| {
-            s.termination_grace_period = 90_000
+            s.termination_grace_period = 90_000;
         });
     }
 
     #[test]
     fn a_session_ends_and_before_its_compute() {
         refused("ttl \"30s\"", "1m to 10 years", |s| {
-            s.ttl = Some(Duration::from_secs(30))
+            s.ttl = Some(Duration::from_secs(30));
         });
         refused("ttl \"192h\"", "maxLifetime, 168h", |s| {
-            s.ttl = Some(8 * DAY)
+            s.ttl = Some(8 * DAY);
         });
         assert_eq!(problems(|s| s.ttl = None).len(), 0);
         refused("maxLifetime", "1m to 10 years", |s| {
@@ -92,7 +92,7 @@ mod tests {
     fn a_budget_is_a_second_at_least() {
         let zero = Duration::ZERO;
         refused("budgets.schedule \"0s\"", "1s to 24h", |s| {
-            s.budgets.schedule = zero
+            s.budgets.schedule = zero;
         });
         refused("budgets.pull", "1s to 24h", |s| s.budgets.pull = zero);
         refused("budgets.init", "1s to 24h", |s| s.budgets.init = zero);
