@@ -62,8 +62,8 @@ else
 	.ci/images
 endif
 
-.PHONY: bench
-bench: prerequisites build up images ## The figures: supervisor's size and memory, a launch's calls and times
+.PHONY: bench-launch
+bench-launch: prerequisites build up images ## A launch: its calls, times, CPU and memory, one and a thousand at once
 	cargo run --quiet --release -p podcradle-tests --bin bench-launch
 
 .PHONY: bench-supervisor

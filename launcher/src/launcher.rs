@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::cluster::{self, Cluster, ConfigError, Error, Source};
-use crate::lifecycle::{self, Deleted, Session};
+use crate::lifecycle::{self, Deleted, Order, Session};
+use crate::manifest;
 use crate::outcome::Outcome;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
@@ -29,6 +30,11 @@ pub enum LaunchEvent {
         /// `service`, `networkpolicy`, `pod` or `secret`.
         kind: &'static str,
         /// Its name.
+        name: String,
+    },
+    /// An earlier attempt with the same launch id had begun it; this one goes on.
+    Adopted {
+        /// The anchor's name.
         name: String,
     },
     /// The Pod may run now.
@@ -146,6 +152,7 @@ impl Launcher {
     }
 
     /// Begins a launch. The spec is validated first; nothing is sent before.
+    /// A launch with the launch id of an earlier one is the same launch.
     ///
     /// *Cancel safety*: dropping the [`Launch`] cancels it; what it made is
     /// deleted on the launcher's thread. [`Launcher::shutdown`] waits for that.
@@ -153,14 +160,33 @@ impl Launcher {
     /// # Errors
     /// All problems of the spec.
     pub fn launch(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
+        self.begin(spec, token, false)
+    }
+
+    /// The same, for a name that [`crate::name::generate`] made: when it is
+    /// taken, the sandbox gets another suffix; the result says the name.
+    ///
+    /// # Errors
+    /// All problems of the spec.
+    pub fn launch_generated(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
+        self.begin(spec, token, true)
+    }
+
+    fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
         spec.validate()?;
+        manifest::check(&spec)?;
+        let spec = Arc::new(spec);
+        let order = Order {
+            spec,
+            token,
+            rename,
+        };
         let (events, receiver) = mpsc::unbounded_channel();
         let (cancel, caller) = watch::channel(());
         let shutdown = self.inner.shutdown.subscribe();
         let cancelled = Cancelled { caller, shutdown };
-        let outcome = self.submit(move |cluster| {
-            lifecycle::launch(cluster, spec, token, Progress(events), cancelled)
-        });
+        let outcome = self
+            .submit(move |cluster| lifecycle::launch(cluster, order, Progress(events), cancelled));
         Ok(Launch {
             outcome,
             events: Some(receiver),

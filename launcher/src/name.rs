@@ -153,6 +153,13 @@ pub fn generate(label: &str) -> String {
     format!("podcradle-{label}-{}", random_hex(3))
 }
 
+/// The same label's name with another suffix, for a name that [`generate`]
+/// made and that is taken.
+pub fn another(taken: &str) -> Option<String> {
+    let (label, suffix) = taken.strip_prefix("podcradle-")?.rsplit_once('-')?;
+    (suffix.len() == 6).then(|| generate(label))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +194,13 @@ mod tests {
         let name = generate(&"a".repeat(MAX_LABEL));
         assert!(check_rfc1035_label(&name, MAX_NAME).is_ok());
         assert_ne!(generate("a"), generate("a"));
+    }
+
+    #[test]
+    fn another_name_keeps_the_label() {
+        let name = another("podcradle-my-label-0a1b2c").unwrap();
+        assert!(name.starts_with("podcradle-my-label-") && name.len() == 25);
+        assert_ne!(name, "podcradle-my-label-0a1b2c");
+        assert_eq!(another("mine"), None);
     }
 }

@@ -38,6 +38,8 @@ pub struct Launched {
     pub launch_id: String,
     /// Which Pod of the sandbox.
     pub generation: u32,
+    /// Whether an earlier attempt with the same launch id had begun it.
+    pub adopted: bool,
     /// When the session expires, RFC 3339; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -62,6 +64,10 @@ pub enum Reason {
     Cancelled,
     /// The name belongs to something else.
     NameTaken,
+    /// This launch id's sandbox is there, and is not what a new launch gives.
+    AlreadyLaunched,
+    /// Another process launches the same launch id, and came later.
+    TakenOver,
     /// An admission plug-in took away what keeps the sandbox in.
     AdmissionChanged,
     /// Refused by Pod Security, a `LimitRange` or a webhook.

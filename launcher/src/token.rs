@@ -11,7 +11,12 @@ pub const MAX_BYTES: u64 = 16 * 1024;
 
 /// The secret the host dials back with.
 #[derive(Clone)]
-pub struct Token(Zeroizing<String>);
+pub struct Token {
+    text: Zeroizing<String>,
+    /// Made for this launch and given to somebody: a sandbox that an earlier
+    /// attempt at the launch has made has another one.
+    new: bool,
+}
 
 /// Why a caller's token cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +56,24 @@ impl std::fmt::Debug for Token {
 impl Token {
     /// 256 random bits in hex.
     pub fn random() -> Self {
-        Self(Zeroizing::new(crate::name::random_hex(32)))
+        Self {
+            new: true,
+            ..Self::untold()
+        }
+    }
+
+    /// 256 random bits in hex that nobody will be told: for a host that does
+    /// not dial back.
+    pub fn untold() -> Self {
+        Self {
+            text: Zeroizing::new(crate::name::random_hex(32)),
+            new: false,
+        }
+    }
+
+    /// Whether no sandbox of an earlier attempt can have it.
+    pub fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Reads a token; one trailing line break is cut, as the supervisor does.
@@ -84,7 +106,10 @@ impl Token {
                 from: from.to_owned(),
             });
         }
-        Ok(Self(Zeroizing::new(line.to_owned())))
+        Ok(Self {
+            text: Zeroizing::new(line.to_owned()),
+            new: false,
+        })
     }
 
     /// Reads a token from a file.
@@ -117,14 +142,14 @@ impl Token {
             .mode(0o600)
             .open(path)
             .map_err(io)?;
-        file.write_all(self.0.as_bytes())
+        file.write_all(self.text.as_bytes())
             .and_then(|()| file.write_all(b"\n"))
             .map_err(io)
     }
 
     /// The secret itself, for the Secret and for the caller.
     pub fn expose(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// `text` with the token taken out, wherever it stands.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use podcradle_launcher::manifest;
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome};
+use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome, Reason};
 use serde_json::json;
 
 use super::args::{Global, Launch, Output};
@@ -13,18 +14,26 @@ use super::{connect, output, signals, spec::specs_of};
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     // Valid before the first call and before any file is written.
     let mut specs = specs_of(global, &args.wanted)?;
-    let (Some(spec), true) = (specs.pop(), specs.is_empty()) else {
+    let (Some(named), true) = (specs.pop(), specs.is_empty()) else {
         return Err(Failed::input(
             "--file: many sandboxes at once are not launched yet",
         ));
     };
+    let weakenings = manifest::weakenings(&named.spec)
+        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    for weakening in weakenings {
+        eprintln!("podcradle: allowed: {weakening}");
+    }
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
-    let token = token_of(&args)?;
-    let mut launching = launcher
-        .launch(spec, token)
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    let (token, written) = token_of(&args, named.again)?;
+    let begun = if named.generated {
+        launcher.launch_generated(named.spec, token)
+    } else {
+        launcher.launch(named.spec, token)
+    };
+    let mut launching = begun.map_err(|problems| Failed::problems(&problems.to_string()))?;
     let mut events = launching.events();
     let mut signal = None;
     let outcome = loop {
@@ -42,8 +51,8 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     match outcome {
         Outcome::Launched(launched) => print_launched(&launched, global.output),
         Outcome::Failed(failure) => {
-            if let Some(path) = &args.token_out {
-                // A token that no sandbox has is of no use to anybody.
+            // A token that no sandbox has is of no use to anybody.
+            if let Some(path) = args.token_out.filter(|_| written && forgets(&failure)) {
                 let _ = std::fs::remove_file(path);
             }
             Err(print_failure(&failure, global.output, signal)?)
@@ -69,6 +78,9 @@ fn drain(events: &mut Option<tokio::sync::mpsc::UnboundedReceiver<LaunchEvent>>)
 fn say(event: &LaunchEvent) {
     match event {
         LaunchEvent::Created { kind, name } => eprintln!("podcradle: {kind} {name} created"),
+        LaunchEvent::Adopted { name } => {
+            eprintln!("podcradle: {name} was begun before with this launch id: going on");
+        }
         LaunchEvent::GateRemoved => eprintln!("podcradle: gate removed"),
         LaunchEvent::Waiting { why, .. } => eprintln!("podcradle: waiting: {why}"),
         LaunchEvent::Ready => eprintln!("podcradle: host runs"),
@@ -107,20 +119,31 @@ fn print_failure(failure: &Failure, format: Output, signal: Option<i32>) -> Resu
     Ok(Failed::new(exit::of_failure(failure, signal), line))
 }
 
-/// The token, made or read; `--token-out` is written before the server could
-/// meet a host that has it.
-fn token_of(args: &Launch) -> Result<Token, Failed> {
+/// Whether no sandbox has the token of this launch.
+fn forgets(failure: &Failure) -> bool {
+    failure.reason != Reason::TakenOver && failure.left.is_empty()
+}
+
+/// The token, made or read, and whether its file was written; that happens
+/// before the server could meet a host that has it. With a launch id, a file
+/// that is there is that of an earlier attempt at the same launch.
+fn token_of(args: &Launch, again: bool) -> Result<(Token, bool), Failed> {
     let input = |error: podcradle_launcher::token::TokenError| Failed::input(error.to_string());
     if let Some(path) = &args.token_file {
-        return if path == Path::new("-") {
-            Token::read("standard input", std::io::stdin()).map_err(input)
+        let token = if path == Path::new("-") {
+            Token::read("standard input", std::io::stdin())
         } else {
-            Token::read_file(path).map_err(input)
+            Token::read_file(path)
         };
+        return Ok((token.map_err(input)?, false));
+    }
+    let Some(path) = &args.token_out else {
+        return Ok((Token::untold(), false));
+    };
+    if again && path.is_file() {
+        return Ok((Token::read_file(path).map_err(input)?, false));
     }
     let token = Token::random();
-    if let Some(path) = &args.token_out {
-        token.write_file(path).map_err(input)?;
-    }
-    Ok(token)
+    token.write_file(path).map_err(input)?;
+    Ok((token, true))
 }

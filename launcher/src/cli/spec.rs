@@ -9,12 +9,22 @@ use podcradle_launcher::{SandboxSpec, name};
 use super::args::{Global, Wanted};
 use super::exit::Failed;
 
+/// A sandbox that is wanted.
+pub struct Named {
+    /// What it is to be; valid.
+    pub spec: SandboxSpec,
+    /// Its name was generated here.
+    pub generated: bool,
+    /// Its launch id was given: an earlier launch may have had it.
+    pub again: bool,
+}
+
 /// The sandboxes that are wanted, each valid: one a document of `--file`, or
 /// one without it.
 ///
 /// # Errors
 /// Everything that is wrong with all of them.
-pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<SandboxSpec>, Failed> {
+pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> {
     let label = wanted.name.as_deref().unwrap_or("sandbox");
     let mut problems = Vec::new();
     if let Err(rule) = name::check_rfc1123_label(label, name::MAX_LABEL) {
@@ -23,9 +33,14 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<SandboxSpec>, Fa
     let mut specs = Vec::new();
     let mut names = BTreeSet::new();
     for merged in merged(global, wanted)? {
-        let given = merged.value("sandbox").cloned();
+        let given = |path: &str| merged.value(path).is_some_and(|value| value != "");
+        let (generated, again) = (!given("sandbox"), given("launchId"));
         match merged.finish(label, &global.environment) {
-            Ok(spec) if names.insert(spec.sandbox.clone()) => specs.push(spec),
+            Ok(spec) if names.insert(spec.sandbox.clone()) => specs.push(Named {
+                spec,
+                generated,
+                again,
+            }),
             Ok(spec) => problems.push(Problem::new(
                 "sandbox",
                 spec.sandbox,
@@ -33,7 +48,6 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<SandboxSpec>, Fa
             )),
             // The label is named once.
             Err(found) => {
-                let generated = given.is_none_or(|name| name == "");
                 let more = found
                     .0
                     .into_iter()

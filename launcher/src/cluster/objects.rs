@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Call, Cluster, Deadline, Error, PAUSE, wait_before_retry};
-use crate::manifest::{LAUNCH_ID, SESSION};
+use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
 
 /// How an object's deletion went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,9 @@ impl Cluster {
             if in_doubt && (matches!(error, Error::Exists { .. }) || error.is_ambiguous()) {
                 let read = self.what("get", resource, &name);
                 if let Ok(Some(found)) = self.once(read, deadline, api.get_opt(&name)).await {
-                    let id = |o: &K| o.labels().get(LAUNCH_ID).cloned();
+                    // A Pod of the same launch and another generation is another attempt's.
+                    let id =
+                        |o: &K| [LAUNCH_ID, GENERATION].map(|label| o.labels().get(label).cloned());
                     return if id(&found) == id(object) && found.meta().deletion_timestamp.is_none()
                     {
                         Ok(found)
@@ -189,15 +191,33 @@ impl Cluster {
         annotations: &[(&str, Option<String>)],
         deadline: Deadline,
     ) -> Result<Service, Error> {
+        self.change_anchor(seen, annotations, None, deadline).await
+    }
+
+    /// The same, and the anchor's label says another generation.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when somebody wrote since `seen`.
+    pub(crate) async fn change_anchor(
+        &self,
+        seen: &Service,
+        annotations: &[(&str, Option<String>)],
+        generation: Option<u32>,
+        deadline: Deadline,
+    ) -> Result<Service, Error> {
         let map: serde_json::Map<_, _> = annotations
             .iter()
             .map(|(key, value)| ((*key).to_owned(), json!(value)))
             .collect();
-        let patch = Patch::Merge(json!({ "metadata": {
+        let mut metadata = json!({
             "uid": seen.uid(),
             "resourceVersion": seen.resource_version(),
             "annotations": map,
-        }}));
+        });
+        if let Some(generation) = generation {
+            metadata["labels"] = json!({ (GENERATION): generation.to_string() });
+        }
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
         let api = self.api::<Service>();
         let name = seen.name_any();
         let params = PatchParams::default();

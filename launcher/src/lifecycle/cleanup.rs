@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::Preconditions;
 
+use super::anchor::{generation_of, record_of};
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::manifest::{EXPIRES, LAUNCH_ID, Owner};
 
@@ -21,6 +22,10 @@ const KEPT: Duration = Duration::from_hours(1);
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub launch_id: String,
+    /// The attempt that made them; another one may have adopted them since.
+    pub attempt: String,
+    /// Of the Pod this attempt makes.
+    pub generation: u32,
     pub service: Tried<Service>,
     pub pod: Tried<Owner>,
     pub secret: Tried<Owner>,
@@ -38,16 +43,31 @@ pub(super) enum Tried<T> {
     Yes(T),
 }
 
+/// Whose the anchor was when it was to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// This attempt's: it is deleted, or was.
+    Ours,
+    /// Another attempt has adopted it, and goes on with this generation.
+    Theirs(u32),
+}
+
 impl Made {
-    /// Deletes all of it within the bound.
+    /// Deletes all of it within the bound, but for what another attempt at the
+    /// same launch has adopted.
     ///
     /// # Errors
     /// One line for each object that may still be there, with the reason.
-    pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<(), Vec<String>> {
+    pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
         let deadline = Deadline::after(BOUND);
         let mut left = Vec::new();
-        if let Err(error) = self.delete_anchor(cluster, deadline).await {
-            left.push(error.to_string());
+        let mut held = Held::Ours;
+        match self.delete_anchor(cluster, deadline).await {
+            Ok(found) => held = found,
+            Err(error) => left.push(error.to_string()),
+        }
+        if held == Held::Theirs(self.generation) {
+            return Ok(held);
         }
         if let Err(error) = self.delete_pod(cluster, deadline).await {
             left.push(error.to_string());
@@ -55,12 +75,16 @@ impl Made {
         if let Err(error) = self.delete_secret(cluster, deadline).await {
             left.push(error.to_string());
         }
-        if left.is_empty() { Ok(()) } else { Err(left) }
+        if left.is_empty() { Ok(held) } else { Err(left) }
     }
 
-    async fn delete_anchor(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
+    async fn delete_anchor(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Error> {
         let name = match &self.service {
-            Tried::No => return Ok(()),
+            Tried::No => return Ok(Held::Ours),
             Tried::Sent(name) => name.clone(),
             Tried::Yes(service) => service.name_any(),
         };
@@ -72,8 +96,14 @@ impl Made {
             let service = match known.take() {
                 Some(service) => service,
                 None => match cluster.service(&name, deadline).await? {
-                    Some(found) if found.labels().get(LAUNCH_ID) == Some(&self.launch_id) => found,
-                    _ => return Ok(()),
+                    Some(found) if found.labels().get(LAUNCH_ID) == Some(&self.launch_id) => {
+                        // What cannot be read is this launch's all the same.
+                        match record_of(&found).filter(|r| r.attempt != self.attempt) {
+                            Some(theirs) => return Ok(Held::Theirs(theirs.generation)),
+                            None => found,
+                        }
+                    }
+                    _ => return Ok(Held::Ours),
                 },
             };
             let exactly = Preconditions {
@@ -84,9 +114,9 @@ impl Made {
                 .delete::<Service>("services", &name, exactly, deadline)
                 .await
             {
-                // Someone wrote to it (the hand-over, for instance): read again.
+                // Someone wrote to it (the hand-over, another attempt): read again.
                 Err(Error::Conflict { .. }) => {}
-                done => return done.map(|_| ()),
+                done => return done.map(|_| Held::Ours),
             }
         }
     }
@@ -96,7 +126,10 @@ impl Made {
             Tried::No => return Ok(()),
             Tried::Yes(pod) => (pod.name.clone(), pod.uid.clone()),
             Tried::Sent(name) => match cluster.pod(name, deadline).await? {
-                Some(found) if found.labels().get(LAUNCH_ID) == Some(&self.launch_id) => {
+                Some(found)
+                    if found.labels().get(LAUNCH_ID) == Some(&self.launch_id)
+                        && generation_of(&found) == self.generation =>
+                {
                     (name.clone(), found.uid().unwrap_or_default())
                 }
                 _ => return Ok(()),
@@ -128,25 +161,45 @@ impl Made {
     }
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
-    pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<(), Vec<String>> {
+    pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
         let deadline = Deadline::after(BOUND);
         let mut left = Vec::new();
+        match self.keep_anchor(cluster, deadline).await {
+            Ok(Held::Ours) => {}
+            Ok(theirs) => return Ok(theirs),
+            Err(error) => left.push(error.to_string()),
+        }
         if let Err(error) = self.delete_secret(cluster, deadline).await {
             left.push(error.to_string());
         }
-        if let Tried::Yes(service) = &self.service {
-            let until = Timestamp::now()
-                .saturating_add(KEPT)
-                .map(|t| t.to_string())
-                .ok();
-            if let Err(error) = cluster
-                .annotate(service, &[(EXPIRES, until)], deadline)
-                .await
-            {
-                left.push(error.to_string());
-            }
+        if left.is_empty() {
+            Ok(Held::Ours)
+        } else {
+            Err(left)
         }
-        if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+
+    async fn keep_anchor(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
+        let Tried::Yes(service) = &self.service else {
+            return Ok(Held::Ours);
+        };
+        let mut seen = service.clone();
+        loop {
+            let until = Timestamp::now().saturating_add(KEPT).ok();
+            let changes = [(EXPIRES, until.map(|t| t.to_string()))];
+            match cluster.annotate(&seen, &changes, deadline).await {
+                Err(Error::Conflict { .. }) => {}
+                done => return done.map(|_| Held::Ours),
+            }
+            let found = cluster.service(&seen.name_any(), deadline).await?;
+            let Some(found) = found.filter(|found| found.uid() == seen.uid()) else {
+                return Ok(Held::Ours);
+            };
+            if let Some(theirs) = record_of(&found).filter(|r| r.attempt != self.attempt) {
+                return Ok(Held::Theirs(theirs.generation));
+            }
+            seen = found;
+        }
     }
 }
 

@@ -1,174 +1,199 @@
 //! launch: anchor → Pod (gated) → Secret → gate off → watch until it is ready
 //! → hand-over. What was made is deleted on every way out but the last.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use tokio::time::Instant;
 
-use super::cleanup::{Made, Tried};
+use super::anchor::{Claim, generation_of, is_going, is_owned_by};
+use super::cleanup::{Held, Made, Tried};
 use super::evidence;
+use super::stop::{self, Stop};
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::launcher::{Cancelled, LaunchEvent, Progress};
-use crate::manifest::{self, EXPIRES, Owner, RECORD, Record, TOKEN_GATE};
+use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
+use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
-use crate::spec::{Budgets, SandboxSpec};
+use crate::spec::SandboxSpec;
 use crate::token::Token;
-use crate::watch::{Diagnosis, Fatal, PodEvent, PodWatch, Stage, Verdict};
+use crate::watch::Stage;
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
-const SLACK: Duration = Duration::from_mins(5);
-const GENERATION: u32 = 1;
+pub(super) const SLACK: Duration = Duration::from_mins(5);
 
-/// Why a launch stopped short of its end.
-enum Stop {
-    Cancelled,
-    Error(Error),
-    Fatal(Box<Fatal>),
-    Failure(Box<Failure>),
+/// What is to be launched; its spec has been validated.
+pub(crate) struct Order {
+    pub spec: Arc<SandboxSpec>,
+    pub token: Token,
+    /// The name was generated: when it is taken, another one does as well.
+    pub rename: bool,
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// Launches a sandbox whose spec has been validated.
+/// Launches a sandbox.
 pub(crate) async fn launch(
     cluster: Cluster,
-    spec: SandboxSpec,
-    token: Token,
+    order: Order,
     progress: Progress,
     cancelled: Cancelled,
 ) -> Outcome {
-    let mut made = Made {
-        launch_id: spec.launch_id.clone(),
-        ..Made::default()
-    };
     let mut run = Run {
         cluster: &cluster,
-        spec: &spec,
-        token: &token,
+        made: Made::new(&order.spec.launch_id),
+        spec: order.spec,
+        token: &order.token,
+        rename: order.rename,
+        adopted: false,
         progress: &progress,
         started: Instant::now(),
     };
-    // The steps borrow `made`, so that it holds whatever exists when they are
-    // dropped half-way by a cancel.
+    // `run.made` holds whatever exists when a cancel drops the steps half-way.
     let result = tokio::select! {
         biased;
         () = cancelled.wait() => Err(Stop::Cancelled),
-        result = run.steps(&mut made) => result,
+        result = run.steps() => result,
     };
     match result {
         // The caller may have gone while the hand-over was written.
         Ok(launched) if !cancelled.is_set() => Outcome::Launched(Box::new(launched)),
-        Ok(_) => run.fail(Stop::Cancelled, &mut made).await,
-        Err(stop) => run.fail(stop, &mut made).await,
+        Ok(_) => Box::pin(run.fail(Stop::Cancelled)).await,
+        Err(stop) => Box::pin(run.fail(stop)).await,
     }
 }
 
-struct Run<'a> {
-    cluster: &'a Cluster,
-    spec: &'a SandboxSpec,
-    token: &'a Token,
+/// One attempt at a launch.
+pub(super) struct Run<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) spec: Arc<SandboxSpec>,
+    pub(super) token: &'a Token,
+    pub(super) rename: bool,
+    pub(super) adopted: bool,
+    pub(super) made: Made,
     progress: &'a Progress,
     started: Instant,
 }
 
 impl Run<'_> {
-    async fn steps(&mut self, made: &mut Made) -> Result<Launched, Stop> {
-        let (cluster, spec) = (self.cluster, self.spec);
-        let deadline = Deadline::after(spec.budgets.total);
-        let mut record = Record::launching(spec);
-        let expires = after(spec.budgets.total + SLACK);
-
-        made.service = Tried::Sent(spec.sandbox.clone());
-        let wanted = manifest::service(&record, expires);
-        let service = cluster
-            .create("services", &wanted, deadline.unless_unreachable())
-            .await;
-        let service = service.inspect_err(|e| forget(&mut made.service, e))?;
-        let anchor = owner_of(&service);
-        made.service = Tried::Yes(service.clone());
-        self.say(LaunchEvent::Created {
-            kind: "service",
-            name: anchor.name.clone(),
-        });
-
-        // In force before there is a Pod; it goes with the anchor, its owner.
-        if let Some(policy) = manifest::network_policy(spec, GENERATION, &anchor) {
-            cluster.create("networkpolicies", &policy, deadline).await?;
-            self.say(LaunchEvent::Created {
-                kind: "networkpolicy",
-                name: anchor.name.clone(),
-            });
-        }
-
-        made.pod = Tried::Sent(spec.sandbox.clone());
-        let sent = manifest::pod(spec, GENERATION, &anchor);
-        let pod = self.create_pod(&sent, deadline).await;
-        let pod = pod.inspect_err(|stop| {
-            if let Stop::Error(error) = stop {
-                forget(&mut made.pod, error);
+    async fn steps(&mut self) -> Result<Launched, Stop> {
+        let deadline = Deadline::after(self.spec.budgets.total);
+        let mut timings = Timings::default();
+        let (anchor, pod, record) = match Box::pin(self.claim(deadline)).await? {
+            Claim::Make(anchor) => {
+                let (pod, record) = Box::pin(self.make(&anchor, deadline)).await?;
+                timings.gate_removed_ms = self.elapsed_ms();
+                self.say(LaunchEvent::GateRemoved);
+                (anchor, pod, record)
             }
-        })?;
-        let owner = owner_of(&pod);
-        made.pod = Tried::Yes(owner.clone());
-        self.say(LaunchEvent::Created {
-            kind: "pod",
-            name: owner.name.clone(),
-        });
-        manifest::check_admitted(&sent, &pod)
-            .map_err(|changes| Stop::Failure(Box::new(changed(&changes))))?;
-
-        let secret = manifest::secret(spec, GENERATION, &owner, self.token);
-        let name = manifest::secret_name(&spec.sandbox, GENERATION);
-        made.secret = Tried::Sent(name.clone());
-        let uid = cluster.create_secret(&secret, deadline).await?;
-        record.pod_uid = Some(owner.uid.clone());
-        record.secret_uid.clone_from(&uid);
-        if let Some(uid) = uid {
-            made.secret = Tried::Yes(Owner {
-                name: name.clone(),
-                uid,
-            });
-        }
-        self.say(LaunchEvent::Created {
-            kind: "secret",
-            name,
-        });
-
-        let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
-        let gate_removed_ms = self.elapsed_ms();
-        self.say(LaunchEvent::GateRemoved);
-
-        self.watch(pod, deadline).await?;
-        let started_ms = self.elapsed_ms();
-        self.say(LaunchEvent::Ready);
-
-        record.operation = None;
-        let service = self.hand_over(service, &record, deadline).await?;
-        let expires = service.annotations().get(EXPIRES).cloned();
-        made.service = Tried::Yes(service);
-        let timings = Timings {
-            gate_removed_ms,
-            started_ms,
+            Claim::Join(anchor, pod, record) => {
+                self.made.pod = Tried::Yes(owner_of(&*pod));
+                // Its uid is not known: it goes with its Pod.
+                self.made.secret = Tried::Sent(manifest::secret_name(
+                    &record.spec.sandbox,
+                    record.generation,
+                ));
+                (anchor, *pod, record)
+            }
+            Claim::Done(service, pod, record) => {
+                let uid = pod.uid().unwrap_or_default();
+                self.wait(*pod, deadline).await?;
+                timings.started_ms = self.elapsed_ms();
+                let expires = service.annotations().get(manifest::EXPIRES).cloned();
+                return Ok(self.launched(&record, uid, expires, timings));
+            }
         };
-        Ok(self.launched(owner.uid, expires, timings))
+        let uid = pod.uid().unwrap_or_default();
+        self.wait(pod, deadline).await?;
+        timings.started_ms = self.elapsed_ms();
+        self.say(LaunchEvent::Ready);
+        let record = Record {
+            operation: None,
+            pod_uid: Some(uid.clone()),
+            ..record
+        };
+        let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
+        Ok(self.launched(&record, uid, expires, timings))
     }
 
-    /// Creates the Pod; a quota may free up within the schedule budget.
-    async fn create_pod(&self, pod: &Pod, deadline: Deadline) -> Result<Pod, Stop> {
+    /// Policy (when there is one), Pod, Secret, gate.
+    async fn make(&mut self, anchor: &Service, deadline: Deadline) -> Result<(Pod, Record), Stop> {
+        let (cluster, generation) = (self.cluster, self.made.generation);
+        self.restrict(anchor, deadline).await?;
+        let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
+        let owner = owner_of(&pod);
+        self.made.pod = Tried::Yes(owner.clone());
+        self.say_created("pod", &owner.name);
+        let sent = self.pod_for(anchor)?;
+        manifest::check_admitted(&sent, &pod).map_err(|changes| stop::changed(&changes))?;
+        drop(sent);
+
+        let secret = manifest::secret(&self.spec, generation, &owner, self.token);
+        let name = secret.name_any();
+        self.made.secret = Tried::Sent(name.clone());
+        let uid = cluster.create_secret(&secret, deadline).await?;
+        drop(secret);
+        if let Some(uid) = uid.clone() {
+            let name = name.clone();
+            self.made.secret = Tried::Yes(Owner { name, uid });
+        }
+        self.say_created("secret", &name);
+
+        let mut record = Record::launching(&self.spec, generation, &self.made.attempt);
+        record.secret_uid = uid;
+        let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
+        Ok((pod, record))
+    }
+
+    /// In force before there is a Pod; it goes with the anchor, its owner.
+    async fn restrict(&self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
+        let owner = owner_of(anchor);
+        let policy = manifest::network_policy(&self.spec, self.made.generation, &owner);
+        let Some(policy) = policy else {
+            return Ok(());
+        };
+        let created = self.cluster.create("networkpolicies", &policy, deadline);
+        match created.await {
+            Ok(_) => self.say_created("networkpolicy", &owner.name),
+            // Of an earlier attempt, when it belongs to the same anchor.
+            Err(Error::Exists { call }) => {
+                let api = self.cluster.api::<NetworkPolicy>();
+                let read = self.cluster.what("get", "networkpolicies", &owner.name);
+                let found = self
+                    .cluster
+                    .repeat(read, deadline, || api.get_opt(&owner.name));
+                let found = found.await?;
+                if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
+                    return Err(Error::Exists { call }.into());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Creates the Pod; a quota may free up within the schedule budget, and
+    /// what an earlier attempt left under the name makes room.
+    async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
         let until = Instant::now() + self.spec.budgets.schedule;
         let mut pause = Duration::from_millis(500);
         loop {
-            match self.cluster.create("pods", pod, deadline).await {
-                Err(error @ Error::Quota { .. })
-                    if Instant::now() + pause < until.min(deadline.instant()) =>
-                {
+            let wanted = self.pod_for(anchor)?;
+            self.made.pod = Tried::Sent(self.spec.sandbox.clone());
+            let error = match self.cluster.create("pods", &wanted, deadline).await {
+                Ok(pod) => return Ok(pod),
+                Err(error) => error,
+            };
+            drop(wanted);
+            // An error that proves that nothing was made leaves nothing to clean up.
+            if !error.is_ambiguous() {
+                self.made.pod = Tried::No;
+            }
+            match error {
+                Error::Exists { .. } => self.make_room(anchor, error, deadline).await?,
+                Error::Quota { .. } if Instant::now() + pause < until.min(deadline.instant()) => {
                     self.say(LaunchEvent::Waiting {
                         stage: Stage::Schedule,
                         why: error.to_string(),
@@ -176,91 +201,48 @@ impl Run<'_> {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(10));
                 }
-                done => return done.map_err(Stop::from),
+                error => return Err(error.into()),
             }
         }
     }
 
-    /// Follows the Pod by one watch until its host is ready.
-    async fn watch(&self, pod: Pod, deadline: Deadline) -> Result<(), Stop> {
-        let uid = pod.uid();
-        let mut watch = PodWatch::of_pod(self.cluster, &pod);
-        let mut diagnosis = Diagnosis::default();
-        let mut clock = Clock::new(&self.spec.budgets);
-        let mut said: Vec<String> = Vec::new();
-        let mut verdict = diagnosis.judge(&pod);
-        loop {
-            match verdict {
-                Verdict::Ready => return Ok(()),
-                Verdict::Fatal(fatal) => return Err(Stop::Fatal(Box::new(fatal))),
-                Verdict::Wait(stage, why) => {
-                    clock.enter(stage);
-                    // A kubelet alternates between two texts while it retries.
-                    if !said.contains(&why) {
-                        self.say(LaunchEvent::Waiting {
-                            stage,
-                            why: why.clone(),
-                        });
-                    }
-                    said.retain(|earlier| *earlier != why);
-                    said.push(why);
-                }
-            }
-            let latest = said.last().map_or("", String::as_str);
-            let event = tokio::select! {
-                event = watch.next(deadline) => event,
-                () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
-                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(self.spec, latest)),
-            };
-            verdict = match event {
-                Ok(PodEvent::Now(pod)) if pod.uid() == uid => diagnosis.judge(&pod),
-                Ok(PodEvent::Gone(pod)) if pod.uid() == uid => {
-                    return Err(deleted(&mut diagnosis, &pod));
-                }
-                Ok(PodEvent::Now(_)) | Err(Error::NotFound { .. }) => return Err(gone()),
-                Ok(PodEvent::Gone(_)) => Verdict::Wait(clock.stage, latest.to_owned()),
-                Err(error) => return Err(error.into()),
-            };
-        }
+    fn pod_for(&self, anchor: &Service) -> Result<Pod, Stop> {
+        let made = manifest::pod(&self.spec, self.made.generation, &owner_of(anchor));
+        made.map_err(|problems| {
+            let text = problems.to_string();
+            Failure::new(Reason::Invalid, text, "change the overlay").into()
+        })
     }
 
-    /// From the launch's deadline to the session's own expiry, in one write.
-    /// The expiry counts from the anchor's creation, by the server's clock.
-    async fn hand_over(
-        &self,
-        seen: Service,
-        record: &Record,
+    /// The name of our Pod is taken: by one that is going anyway, by one that
+    /// an earlier attempt left behind, or by somebody else's, which stays.
+    async fn make_room(
+        &mut self,
+        anchor: &Service,
+        taken: Error,
         deadline: Deadline,
-    ) -> Result<Service, Stop> {
-        let created = seen
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map_or_else(Timestamp::now, |t| t.0);
-        let expires = self.spec.ttl.map(|ttl| plus(created, ttl).to_string());
-        let uid = seen.uid();
-        let mut seen = seen;
-        loop {
-            let changes = [
-                (EXPIRES, expires.clone()),
-                (RECORD, Some(record.to_annotation())),
-            ];
-            match self.cluster.annotate(&seen, &changes, deadline).await {
-                Ok(service) => return Ok(service),
-                Err(Error::Conflict { .. }) => {
-                    let found = self.cluster.service(&self.spec.sandbox, deadline).await?;
-                    seen = found
-                        .filter(|s| s.uid() == uid && s.metadata.deletion_timestamp.is_none())
-                        .ok_or_else(gone)?;
-                }
-                Err(Error::NotFound { .. }) => return Err(gone()),
-                Err(error) => return Err(error.into()),
+    ) -> Result<(), Stop> {
+        let name = &self.spec.sandbox;
+        let Some(pod) = self.cluster.pod(name, deadline).await? else {
+            return Ok(());
+        };
+        if !is_going(&pod) {
+            if !is_owned_by(&pod, anchor)
+                || pod.labels().get(LAUNCH_ID) != Some(&self.spec.launch_id)
+            {
+                return Err(taken.into());
             }
+            if generation_of(&pod) >= self.made.generation {
+                return Err(stop::taken_over(name).into());
+            }
+            let uid = pod.uid().unwrap_or_default();
+            super::cleanup::delete_uid::<Pod>(self.cluster, "pods", name, uid, deadline).await?;
         }
+        self.wait_gone(pod, "pods", deadline).await
     }
 
     /// Collects evidence, deletes what was made, says so.
-    async fn fail(&self, stop: Stop, made: &mut Made) -> Outcome {
+    async fn fail(&mut self, stop: Stop) -> Outcome {
         let mut failure = match stop {
             Stop::Cancelled => Failure::new(
                 Reason::Cancelled,
@@ -269,7 +251,7 @@ impl Run<'_> {
             ),
             Stop::Error(error) => Failure::from_error(&error),
             Stop::Failure(failure) => *failure,
-            Stop::Fatal(fatal) => match &made.pod {
+            Stop::Fatal(fatal) => match &self.made.pod {
                 Tried::Yes(pod) => evidence::collect(self.cluster, pod, *fatal, self.token).await,
                 _ => Failure::new(fatal.reason, fatal.message, fatal.hint),
             },
@@ -279,15 +261,24 @@ impl Run<'_> {
         // A Secret whose uid nobody knows goes with its Pod and only with it.
         let keep = self.spec.keep_on_failure
             && !cancelled
-            && matches!(made.pod, Tried::Yes(_))
-            && !matches!(made.secret, Tried::Sent(_));
+            && matches!(self.made.pod, Tried::Yes(_))
+            && !matches!(self.made.secret, Tried::Sent(_));
         let removed = if keep {
-            made.keep(self.cluster).await
+            self.made.keep(self.cluster).await
         } else {
-            made.delete(self.cluster).await
+            self.made.delete(self.cluster).await
         };
         failure.cleaned_up = removed.is_ok() && !keep;
-        failure.left = removed.err().unwrap_or_default();
+        match removed {
+            // What looked like a deletion by somebody was the other attempt's.
+            Ok(Held::Theirs(_)) if !cancelled => {
+                let found = stop::taken_over(&self.spec.sandbox);
+                (failure.reason, failure.message, failure.hint) =
+                    (found.reason, found.message, found.hint);
+            }
+            Ok(_) => {}
+            Err(left) => failure.left = left,
+        }
         if keep {
             failure.hint = format!(
                 "{}; the Pod is kept for an hour, delete it with: podcradle delete {}",
@@ -297,8 +288,15 @@ impl Run<'_> {
         Outcome::Failed(Box::new(failure))
     }
 
-    fn launched(&self, pod_uid: String, expires: Option<String>, timings: Timings) -> Launched {
-        let spec = self.spec;
+    /// As the record says: an earlier attempt may have had another spec.
+    fn launched(
+        &self,
+        record: &Record,
+        pod_uid: String,
+        expires: Option<String>,
+        timings: Timings,
+    ) -> Launched {
+        let spec = &record.spec;
         Launched {
             sandbox: spec.sandbox.clone(),
             session: spec.sandbox.clone(),
@@ -308,14 +306,20 @@ impl Run<'_> {
             host_id: spec.host_id().to_owned(),
             host_name: spec.host_name().to_owned(),
             launch_id: spec.launch_id.clone(),
-            generation: GENERATION,
+            generation: record.generation,
+            adopted: self.adopted,
             expires,
             timings,
         }
     }
 
-    fn say(&self, event: LaunchEvent) {
+    pub(super) fn say(&self, event: LaunchEvent) {
         self.progress.say(event);
+    }
+
+    pub(super) fn say_created(&self, kind: &'static str, name: &str) {
+        let name = name.to_owned();
+        self.say(LaunchEvent::Created { kind, name });
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -323,136 +327,14 @@ impl Run<'_> {
     }
 }
 
-/// Each stage's clock runs only while the launch is in that stage.
-struct Clock {
-    stage: Stage,
-    since: Instant,
-    left: [Duration; 4],
-    budgets: [Duration; 4],
-}
-
-impl Clock {
-    fn new(budgets: &Budgets) -> Self {
-        let budgets = [budgets.schedule, budgets.pull, budgets.init, budgets.start];
+impl Made {
+    fn new(launch_id: &str) -> Self {
         Self {
-            stage: Stage::Schedule,
-            since: Instant::now(),
-            left: budgets,
-            budgets,
+            launch_id: launch_id.to_owned(),
+            attempt: name::random_hex(8),
+            generation: 1,
+            ..Self::default()
         }
-    }
-
-    fn enter(&mut self, stage: Stage) {
-        if stage == self.stage {
-            return;
-        }
-        let left = &mut self.left[self.stage as usize];
-        *left = left.saturating_sub(self.since.elapsed());
-        self.stage = stage;
-        self.since = Instant::now();
-    }
-
-    fn runs_out(&self) -> Instant {
-        self.since + self.left[self.stage as usize]
-    }
-
-    fn spent(&self, why: &str) -> Stop {
-        let (what, reason, hint) = match self.stage {
-            Stage::Schedule => (
-                "no node was found",
-                Reason::Unschedulable,
-                "free or add nodes, or ask for less",
-            ),
-            Stage::Pull => (
-                "the image was not there",
-                Reason::TimedOut,
-                "check the registry",
-            ),
-            Stage::Init => (
-                "workspace-prep had not ended",
-                Reason::TimedOut,
-                "check the repository's server and size",
-            ),
-            Stage::Start => (
-                "the host was not ready",
-                Reason::TimedOut,
-                "see why the host takes so long",
-            ),
-        };
-        let budget = self.budgets[self.stage as usize];
-        let container = match self.stage {
-            Stage::Init => Some(manifest::PREP_CONTAINER),
-            Stage::Start => Some(manifest::HOST_CONTAINER),
-            _ => None,
-        };
-        timed_out(
-            reason,
-            format!("{what} within {budget:?}: {why}"),
-            hint,
-            container,
-        )
-    }
-}
-
-fn timed_out(
-    reason: Reason,
-    message: String,
-    hint: &'static str,
-    container: Option<&'static str>,
-) -> Stop {
-    Stop::Fatal(Box::new(Fatal {
-        reason,
-        message,
-        hint,
-        container,
-        previous: false,
-        report: None,
-    }))
-}
-
-fn total_spent(spec: &SandboxSpec, why: &str) -> Stop {
-    let message = format!(
-        "not ready within the timeout of {:?}: {why}",
-        spec.budgets.total
-    );
-    timed_out(
-        Reason::TimedOut,
-        message,
-        "give more time with --timeout",
-        None,
-    )
-}
-
-fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {
-    match diagnosis.judge(pod) {
-        Verdict::Fatal(fatal) => Stop::Fatal(Box::new(fatal)),
-        _ => gone(),
-    }
-}
-
-fn gone() -> Stop {
-    Stop::Failure(Box::new(Failure::new(
-        Reason::DeletedBySomeone,
-        "the sandbox was deleted by someone else during the launch",
-        "see who deletes Pods and Services in this namespace",
-    )))
-}
-
-fn changed(changes: &[String]) -> Failure {
-    Failure::new(
-        Reason::AdmissionChanged,
-        format!(
-            "an admission plug-in of the cluster changed the Pod: {}",
-            changes.join("; ")
-        ),
-        "exempt the namespace from that plug-in; the Pod was not run",
-    )
-}
-
-/// An error that proves that nothing was made leaves nothing to clean up.
-fn forget<T>(tried: &mut Tried<T>, error: &Error) {
-    if !error.is_ambiguous() {
-        *tried = Tried::No;
     }
 }
 
@@ -463,11 +345,11 @@ fn owner_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Owner {
     }
 }
 
-fn after(time: Duration) -> Timestamp {
+pub(super) fn after(time: Duration) -> Timestamp {
     plus(Timestamp::now(), time)
 }
 
-fn plus(from: Timestamp, time: Duration) -> Timestamp {
+pub(super) fn plus(from: Timestamp, time: Duration) -> Timestamp {
     SignedDuration::try_from(time)
         .ok()
         .and_then(|t| from.checked_add(t).ok())

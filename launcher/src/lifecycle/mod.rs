@@ -1,12 +1,15 @@
 //! The verbs, one file each. Each runs as a task on the launcher's own thread,
 //! so that a caller that goes away cannot leave one half done.
 
+mod anchor;
 mod cleanup;
 mod delete;
 mod evidence;
 mod launch;
 mod session;
+mod stop;
+mod wait;
 
 pub use delete::{Deleted, delete};
-pub(crate) use launch::launch;
+pub(crate) use launch::{Order, launch};
 pub use session::{HostState, Session, list, status};

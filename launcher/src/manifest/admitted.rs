@@ -219,7 +219,7 @@ mod tests {
             secret: None,
             writable: false,
         }];
-        pod(&spec, 1, &owner)
+        pod(&spec, 1, &owner).unwrap()
     }
 
     fn after(change: impl FnOnce(&mut Pod)) -> Vec<String> {
@@ -331,7 +331,7 @@ mod tests {
         };
         let mut spec = SandboxSpec::new("a", "i");
         spec.token_delivery = TokenDelivery::SecretKeyRef;
-        let sent = pod(&spec, 1, &owner);
+        let sent = pod(&spec, 1, &owner).unwrap();
         let mut admitted = sent.clone();
         let env = admitted.spec.as_mut().unwrap().containers[0].env.as_mut();
         for variable in env.unwrap() {

@@ -12,7 +12,8 @@ use super::COPY_CONTAINER;
 use super::containers::secured;
 use crate::spec::{COPIED_INIT, Inject, SandboxSpec};
 
-const INIT_VOLUME: &str = "podcradle";
+/// The volume that holds it when the image does not.
+pub(super) const INIT_VOLUME: &str = "podcradle";
 
 /// Path of `podcradle-init` in workspace-prep and host.
 pub(super) fn init_path(spec: &SandboxSpec) -> String {

@@ -5,6 +5,7 @@ mod admitted;
 mod containers;
 mod inject;
 mod network;
+mod overlay;
 mod pod;
 mod record;
 mod secret;
@@ -15,7 +16,7 @@ mod volumes;
 
 pub use admitted::check as check_admitted;
 pub use network::network_policy;
-pub use pod::pod;
+pub use pod::{check, pod, weakenings};
 pub use record::{MAX_RECORD, Operation, Record};
 pub use secret::{secret, secret_name};
 pub use service::service;

@@ -11,11 +11,42 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::containers::{host, workspace_prep};
 use super::volumes::volumes;
-use super::{Owner, TOKEN_GATE, inject, labels, owner_reference};
-use crate::spec::SandboxSpec;
+use super::{Owner, TOKEN_GATE, inject, labels, overlay, owner_reference};
+use crate::spec::{Problem, Problems, SandboxSpec};
 
-/// The Pod of one generation, owned by `anchor`, held back by our gate.
-pub fn pod(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Pod {
+/// The Pod of one generation, owned by `anchor`, held back by our gate, with
+/// the spec's overlay.
+///
+/// # Errors
+/// All that is wrong with the overlay; none for a spec that passed [`check`].
+pub fn pod(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Result<Pod, Problems> {
+    overlay::apply(spec, generation, plain(spec, generation, anchor)).map(|(pod, _)| pod)
+}
+
+/// Makes the Pod for nobody, so that all that is wrong with the overlay is
+/// known before anything is created.
+///
+/// # Errors
+/// All that is wrong with the overlay.
+pub fn check(spec: &SandboxSpec) -> Result<(), Problems> {
+    weakenings(spec).map(drop)
+}
+
+/// What the overlay weakens, where `allowUnsafeOverlay` permits it: worth a
+/// warning each.
+///
+/// # Errors
+/// All that is wrong with the overlay.
+pub fn weakenings(spec: &SandboxSpec) -> Result<Vec<Problem>, Problems> {
+    let nobody = Owner {
+        name: spec.sandbox.clone(),
+        uid: String::new(),
+    };
+    overlay::apply(spec, 1, plain(spec, 1, &nobody)).map(|(_, weakenings)| weakenings)
+}
+
+/// The Pod without the overlay.
+fn plain(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Pod {
     Pod {
         metadata: ObjectMeta {
             name: Some(spec.sandbox.clone()),
@@ -108,7 +139,7 @@ mod tests {
         };
         let mut spec = spec();
         change(&mut spec);
-        pod(&spec, 1, &anchor)
+        pod(&spec, 1, &anchor).unwrap()
     }
 
     fn host(change: impl FnOnce(&mut SandboxSpec)) -> Container {

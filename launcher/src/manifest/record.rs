@@ -19,6 +19,9 @@ pub struct Record {
     pub spec: SandboxSpec,
     /// Which Pod of the sandbox is meant, counted from 1.
     pub generation: u32,
+    /// Which process' attempt at the launch holds the anchor.
+    #[serde(default)]
+    pub attempt: String,
     /// What is under way; absent once it is done.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub operation: Option<Operation>,
@@ -42,12 +45,13 @@ pub enum Operation {
 }
 
 impl Record {
-    /// The record a launch begins with.
-    pub fn launching(spec: &SandboxSpec) -> Self {
+    /// The record an attempt at a launch begins with.
+    pub fn launching(spec: &SandboxSpec, generation: u32, attempt: &str) -> Self {
         Self {
             v: 1,
             spec: spec.clone(),
-            generation: 1,
+            generation,
+            attempt: attempt.to_owned(),
             operation: Some(Operation::Launch),
             pod_uid: None,
             secret_uid: None,
@@ -74,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_the_round_trip() {
-        let record = Record::launching(&SandboxSpec::new("podcradle-a-000000", "i"));
+        let record = Record::launching(&SandboxSpec::new("podcradle-a-000000", "i"), 1, "a");
         assert_eq!(Record::parse(&record.to_annotation()), Some(record));
         assert_eq!(Record::parse("{}"), None);
     }

@@ -84,6 +84,34 @@ fn injected(inject: Inject) -> SandboxSpec {
     spec
 }
 
+/// What Podcradle has no field for.
+fn overlaid() -> SandboxSpec {
+    let mut spec = example(Profile::Default);
+    spec.overlay = from(json!({
+        "metadata": {"annotations": {"example.com/scrape": "false"}},
+        "spec": {
+            "hostAliases": [{"ip": "10.1.2.3", "hostnames": ["server"]}],
+            "containers": [
+                {
+                    "name": "host",
+                    "env": [{"name": "COLOUR", "value": "blue"}],
+                    "readinessProbe": {"exec": {"command": ["true"]}},
+                },
+                {
+                    "name": "helper",
+                    "image": "registry.example/helper:1",
+                    "securityContext": {
+                        "allowPrivilegeEscalation": false,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                },
+            ],
+            "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+        },
+    }));
+    spec
+}
+
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
@@ -96,6 +124,7 @@ pub(super) fn examples() -> Vec<(&'static str, SandboxSpec)> {
         ("omnigent", example(Profile::Omnigent)),
         ("copy", injected(Inject::Copy)),
         ("image-volume", injected(Inject::ImageVolume)),
+        ("overlay", overlaid()),
     ]
 }
 
@@ -108,9 +137,12 @@ fn objects(spec: &SandboxSpec) -> Value {
     let anchor = owner("00000000-0000-4000-8000-000000000001");
     let token = Token::read("a test", "0123456789abcdef0123456789abcdef".as_bytes()).unwrap();
     let expires: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
-    let mut items = vec![json!(service(&Record::launching(spec), expires))];
+    let mut items = vec![json!(service(
+        &Record::launching(spec, 1, "attempt"),
+        expires
+    ))];
     items.extend(network_policy(spec, 1, &anchor).map(|policy| json!(policy)));
-    items.push(json!(pod(spec, 1, &anchor)));
+    items.push(json!(pod(spec, 1, &anchor).unwrap()));
     let pod = owner("00000000-0000-4000-8000-000000000002");
     items.push(json!(secret(spec, 1, &pod, &token)));
     json!({"apiVersion": "v1", "kind": "List", "items": items})

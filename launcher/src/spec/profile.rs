@@ -132,7 +132,7 @@ mod tests {
             name: spec.sandbox.clone(),
             uid: "1".into(),
         };
-        let pod = serde_json::to_value(pod(&spec, 1, &owner)).unwrap();
+        let pod = serde_json::to_value(pod(&spec, 1, &owner).unwrap()).unwrap();
         assert_eq!(
             pod["metadata"]["labels"]["app.kubernetes.io/managed-by"],
             "omnigent"

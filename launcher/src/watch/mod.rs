@@ -5,4 +5,4 @@ mod diagnose;
 mod stream;
 
 pub use diagnose::{Diagnosis, Fatal, Stage, Verdict, termination_of};
-pub use stream::{PodEvent, PodWatch};
+pub use stream::{Change, PodEvent, PodWatch, Watch};

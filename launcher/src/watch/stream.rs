@@ -1,13 +1,17 @@
-//! One watch on Pods, begun at a resource version we know, so without a list.
-//! It resumes where it broke off; only a place that is gone costs a read.
+//! One watch on an object or on our Pods, begun at a resource version we know,
+//! so without a list. It resumes where it broke off; only a place that is gone
+//! costs a read.
 
+use std::fmt::Debug;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use kube::api::{WatchEvent, WatchParams};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_before_retry};
 
@@ -16,50 +20,77 @@ const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
 const PAUSE: Duration = Duration::from_millis(100);
 
-type Events = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Pod>>> + Send>>;
+type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
 /// One thing the watch saw.
 #[derive(Debug)]
-pub enum PodEvent {
-    /// The Pod as it is now.
-    Now(Box<Pod>),
-    /// The Pod is gone; as it was at the end.
-    Gone(Box<Pod>),
+pub enum Change<K> {
+    /// The object as it is now.
+    Now(Box<K>),
+    /// The object is gone; as it was at the end.
+    Gone(Box<K>),
 }
+
+/// What a watch on Pods saw.
+pub type PodEvent = Change<Pod>;
 
 enum Which {
     Name(String),
     Labels(String),
 }
 
-/// A watch on one Pod or on a session's Pods.
-pub struct PodWatch {
+/// A watch on one object or on several.
+pub struct Watch<K> {
     cluster: Cluster,
+    resource: &'static str,
     which: Which,
     version: String,
-    events: Option<Events>,
+    events: Option<Events<K>>,
     pause: Duration,
 }
 
-impl PodWatch {
+/// A watch on one Pod or on a session's Pods.
+pub type PodWatch = Watch<Pod>;
+
+impl Watch<Pod> {
     /// Watches one Pod from the version it was last seen at.
     pub fn of_pod(cluster: &Cluster, pod: &Pod) -> Self {
-        let version = pod.resource_version().unwrap_or_default();
-        Self::new(cluster, Which::Name(pod.name_any()), version)
+        Self::of_object(cluster, "pods", pod)
+    }
+
+    /// Watches the Pod of this name from this version.
+    pub fn of_name(cluster: &Cluster, name: &str, version: String) -> Self {
+        Self::new(cluster, "pods", Which::Name(name.to_owned()), version)
     }
 
     /// Watches all Pods of a session from a list's version.
     pub fn of_session(cluster: &Cluster, session: &str, version: String) -> Self {
-        Self::new(
-            cluster,
-            Which::Labels(crate::cluster::pods_of(Some(session))),
-            version,
-        )
+        let labels = crate::cluster::pods_of(Some(session));
+        Self::new(cluster, "pods", Which::Labels(labels), version)
     }
 
-    fn new(cluster: &Cluster, which: Which, version: String) -> Self {
+    /// Watches all Pods of ours from this version.
+    pub fn of_all(cluster: &Cluster, version: String) -> Self {
+        let labels = crate::cluster::pods_of(None);
+        Self::new(cluster, "pods", Which::Labels(labels), version)
+    }
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    /// Watches one object from the version it was last seen at.
+    pub fn of_object(cluster: &Cluster, resource: &'static str, object: &K) -> Self {
+        let version = object.resource_version().unwrap_or_default();
+        Self::new(cluster, resource, Which::Name(object.name_any()), version)
+    }
+
+    fn new(cluster: &Cluster, resource: &'static str, which: Which, version: String) -> Self {
         Self {
             cluster: cluster.clone(),
+            resource,
             which,
             version,
             events: None,
@@ -72,19 +103,42 @@ impl PodWatch {
             Which::Name(name) => name.as_str(),
             Which::Labels(_) => "",
         };
-        self.cluster.what("watch", "pods", name)
+        self.cluster.what("watch", self.resource, name)
     }
 
-    /// The next thing that happens to the Pod or Pods.
+    /// How far it has come: where another watch could go on.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Waits until the object is gone, or another one has its name.
+    ///
+    /// *Errors*: as [`Watch::next`].
+    pub async fn gone(mut self, object: &K, deadline: Deadline) -> Result<(), Error> {
+        let uid = object.uid();
+        loop {
+            match self.next(deadline).await {
+                Ok(Change::Gone(last)) if last.uid() == uid => return Ok(()),
+                Ok(Change::Now(now)) if now.uid() != uid => return Ok(()),
+                Ok(_) => {}
+                Err(Error::NotFound { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next thing that happens to what is watched.
     ///
     /// *Cancel safety*: a dropped call loses nothing; the watch goes on.
     ///
     /// *Errors*: what cannot be cured by watching again; [`Error::TimedOut`]
     /// and the like once `deadline` does not leave room for another try.
-    pub async fn next(&mut self, deadline: Deadline) -> Result<PodEvent, Error> {
+    pub async fn next(&mut self, deadline: Deadline) -> Result<Change<K>, Error> {
         loop {
-            if self.events.is_none() {
-                self.open(deadline).await?;
+            if self.events.is_none()
+                && let Some(event) = self.open(deadline).await?
+            {
+                return Ok(event);
             }
             let Some(events) = self.events.as_mut() else {
                 continue;
@@ -95,13 +149,11 @@ impl PodWatch {
                 continue;
             };
             let error = match item {
-                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
-                    self.advance(&pod);
-                    return Ok(PodEvent::Now(Box::new(pod)));
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    return Ok(Change::Now(Box::new(self.advance(object))));
                 }
-                Ok(WatchEvent::Deleted(pod)) => {
-                    self.advance(&pod);
-                    return Ok(PodEvent::Gone(Box::new(pod)));
+                Ok(WatchEvent::Deleted(object)) => {
+                    return Ok(Change::Gone(Box::new(self.advance(object))));
                 }
                 Ok(WatchEvent::Bookmark(mark)) => {
                     self.version = mark.metadata.resource_version;
@@ -117,14 +169,17 @@ impl PodWatch {
         }
     }
 
-    fn advance(&mut self, pod: &Pod) {
+    /// Who wrote which field is half of an object, and of no use here.
+    fn advance(&mut self, mut object: K) -> K {
+        object.meta_mut().managed_fields = None;
         self.pause = PAUSE;
-        if let Some(version) = pod.resource_version() {
+        if let Some(version) = object.resource_version() {
             self.version = version;
         }
+        object
     }
 
-    async fn open(&mut self, deadline: Deadline) -> Result<(), Error> {
+    async fn open(&mut self, deadline: Deadline) -> Result<Option<Change<K>>, Error> {
         let params = WatchParams {
             bookmarks: true,
             ..WatchParams::default()
@@ -134,33 +189,35 @@ impl PodWatch {
             Which::Name(name) => params.fields(&format!("metadata.name={name}")),
             Which::Labels(labels) => params.labels(labels),
         };
-        let api = self.cluster.watch_api::<Pod>();
+        let api = self.cluster.watch_api::<K>();
         let opened = self
             .cluster
             .once(self.call(), deadline, api.watch(&params, &self.version))
             .await;
         match opened {
-            Ok(stream) => self.events = Some(Box::pin(stream)),
-            Err(error) => {
-                self.recover(error, deadline).await?;
+            Ok(stream) => {
+                self.events = Some(Box::pin(stream));
+                Ok(None)
             }
+            Err(error) => self.recover(error, deadline).await,
         }
-        Ok(())
     }
 
     /// Makes the next attempt possible, or gives the error back. A place that
-    /// is gone is replaced by the Pod as it is now.
+    /// is gone is replaced by the object as it is now.
     async fn recover(
         &mut self,
         error: Error,
         deadline: Deadline,
-    ) -> Result<Option<PodEvent>, Error> {
+    ) -> Result<Option<Change<K>>, Error> {
         if let (Error::Gone { .. }, Which::Name(name)) = (&error, &self.which) {
-            let Some(pod) = self.cluster.pod(name, deadline).await? else {
+            let api = self.cluster.api::<K>();
+            let call = self.cluster.what("get", self.resource, name);
+            let found = self.cluster.repeat(call, deadline, || api.get_opt(name));
+            let Some(object) = found.await? else {
                 return Err(Error::NotFound { call: self.call() });
             };
-            self.advance(&pod);
-            return Ok(Some(PodEvent::Now(Box::new(pod))));
+            return Ok(Some(Change::Now(Box::new(self.advance(object)))));
         }
         let again =
             error.is_transient() && wait_before_retry(&error, &mut self.pause, deadline).await;

@@ -1,22 +1,19 @@
-//! `make bench`: what a launch costs, on the test cluster, beside what the
-//! kubelet alone costs; and the supervisor beside tini-static. Prints one table;
-//! a figure that is owed says whether it is met. Times are medians of launches
-//! that take turns with plain Pods, seen by one observer.
+//! `make bench-launch`: what a launch costs on the test cluster, beside a
+//! launcher of the usual kind (`poller.py`), and what a thousand at once cost.
+//! Prints one table; a figure that is owed says whether it is met.
 
-mod cluster;
-mod memory;
-mod supervisor;
+mod bulk;
+mod process;
+mod single;
 mod table;
 
 use std::process::ExitCode;
-
-use podcradle_tests::e2e::{Arch, Error};
 
 use table::Table;
 
 fn main() -> ExitCode {
     let mut table = Table::default();
-    let filled = fill(&mut table);
+    let filled = single::measure(&mut table).and_then(|()| bulk::measure(&mut table));
     print!("{table}");
     if let Err(error) = filled {
         eprintln!("bench-launch: {error}");
@@ -28,16 +25,29 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn fill(table: &mut Table) -> Result<(), Error> {
-    for arch in [Arch::Amd64, Arch::Arm64] {
-        supervisor::measure(table, arch)?;
-    }
-    cluster::measure(table)
+/// The value that this share of all values does not exceed; 0 for none.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a small index"
+    )]
+    let place = (share * sorted.len().saturating_sub(1) as f64).ceil() as usize;
+    sorted.get(place).copied().unwrap_or_default()
 }
 
-/// The middle one.
-fn median<T: Copy + PartialOrd>(values: &[T]) -> Option<T> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
-    sorted.get(sorted.len() / 2).copied()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let values = [5.0, 1.0, 3.0, 2.0, 4.0];
+        assert!((quantile(&values, 0.5) - 3.0).abs() < f64::EPSILON);
+        assert!((quantile(&values, 0.99) - 5.0).abs() < f64::EPSILON);
+        assert!(quantile(&[], 0.5).abs() < f64::EPSILON);
+    }
 }

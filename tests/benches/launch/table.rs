@@ -19,6 +19,15 @@ impl Table {
         self.push(what, format!("{} {unit}", number(value)), beside, owed);
     }
 
+    /// A figure with a lower limit.
+    pub fn least(&mut self, what: &str, value: f64, unit: &str, limit: f64) {
+        let met = value >= limit;
+        self.missed |= !met;
+        let word = if met { "met" } else { "MISSED" };
+        let owed = format!("≥ {} {word}", number(limit));
+        self.push(what, format!("{} {unit}", number(value)), "", owed);
+    }
+
     /// A figure that only informs.
     pub fn plain(&mut self, what: &str, value: f64, unit: &str, beside: &str) {
         self.push(

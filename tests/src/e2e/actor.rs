@@ -117,6 +117,18 @@ impl Actor {
         Launch::of(self, &Cluster::image(self.arch)).option(&["--sandbox", sandbox])
     }
 
+    /// Many launches in one, under names made from this label.
+    pub fn launch_many(&self, label: &str) -> Launch<'_> {
+        Launch::of(self, &Cluster::image(self.arch)).option(&["--name", label])
+    }
+
+    /// For a client that is not ours: the API server's URL, its authority's
+    /// certificate in base64, and the actor's credential.
+    pub fn credentials(&self) -> (&str, &str, &str) {
+        let (server, authority) = self.cluster.server();
+        (server, authority, &self.token)
+    }
+
     /// A file with a fresh token, and the token.
     pub fn token(&self) -> Result<(PathBuf, String)> {
         let mut bytes = [0; 32];

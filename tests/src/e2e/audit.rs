@@ -85,6 +85,33 @@ pub fn requests(log: &Path, credential: &str) -> Result<Vec<Request>> {
     Ok(all)
 }
 
+/// When the API server first wrote that the host of this Pod runs: the end of
+/// the kubelet's request, RFC 3339 with microseconds.
+pub fn host_running(log: &Path, pod: &str) -> Result<Option<String>> {
+    let reading = || format!("read the audit log {}", log.display());
+    let file = std::fs::File::open(log).trying(reading())?;
+    let name = format!("/pods/{pod}/status");
+    for line in std::io::BufReader::new(file).lines() {
+        let line = line.trying(reading())?;
+        if !line.contains(&name) {
+            continue;
+        }
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(&line) else {
+            continue;
+        };
+        let statuses = &event["responseObject"]["status"]["containerStatuses"];
+        let runs = statuses.as_array().is_some_and(|statuses| {
+            statuses
+                .iter()
+                .any(|one| one["name"] == "host" && one["state"]["running"].is_object())
+        });
+        if runs {
+            return Ok(event["stageTimestamp"].as_str().map(str::to_owned));
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

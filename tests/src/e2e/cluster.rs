@@ -139,6 +139,11 @@ impl Cluster {
         })
     }
 
+    /// The API server's URL, and its authority's certificate in base64.
+    pub fn server(&self) -> (&str, &str) {
+        (&self.server, &self.authority)
+    }
+
     /// A kubeconfig with a bearer token, for an API server that may be reached
     /// at another address than its own (`at`).
     pub fn kubeconfig(&self, file: &Path, token: &str, at: Option<SocketAddr>) -> Result<()> {

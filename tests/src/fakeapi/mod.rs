@@ -41,6 +41,9 @@ pub struct Seen {
     pub resource: String,
 }
 
+/// What a watch may see: the resource, and the event.
+pub(crate) type Changes = broadcast::Sender<(String, Value)>;
+
 type Script = Box<dyn FnMut(usize, &Seen) -> Fault + Send>;
 type Admission = Box<dyn Fn(&str, &mut Value) + Send>;
 
@@ -56,7 +59,7 @@ pub(crate) struct Shared {
 pub struct FakeApi {
     address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
-    changes: broadcast::Sender<Value>,
+    changes: Changes,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -78,7 +81,7 @@ impl FakeApi {
             admission: Box::new(|_, _| ()),
             kubelet,
         }));
-        let (changes, _) = broadcast::channel(256);
+        let (changes, _) = broadcast::channel(1 << 14);
         let (stop, stopped) = oneshot::channel();
         let router = routes::router(Arc::clone(&shared), changes.clone());
         let thread = std::thread::spawn(move || {
@@ -145,15 +148,46 @@ impl FakeApi {
     /// Puts an object there, as somebody else would.
     pub fn put(&self, resource: &str, object: Value) {
         let change = self.lock().store.put(resource, object);
-        let _ = self.changes.send(change);
+        let _ = self.changes.send((resource.to_owned(), change));
     }
 
     /// Changes an object, as somebody else would.
     pub fn change(&self, resource: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut shared = self.lock();
         if let Some(event) = shared.store.change(resource, name, change) {
-            let _ = self.changes.send(event);
+            let _ = self.changes.send((resource.to_owned(), event));
         }
+    }
+
+    /// Deletes an object whatever it is, as its last finalizer would.
+    pub fn remove(&self, resource: &str, name: &str) {
+        let deleted = self.lock().store.delete(resource, name, &Value::Null);
+        if let Ok(event) = deleted {
+            let _ = self.changes.send((resource.to_owned(), event));
+        }
+    }
+
+    /// Does the garbage collector's work, as often as it finds some.
+    pub fn collect(&self) {
+        loop {
+            let orphans = self.lock().store.orphans();
+            if orphans.is_empty() {
+                return;
+            }
+            for (resource, name) in orphans {
+                self.remove(&resource, &name);
+            }
+        }
+    }
+
+    /// One object, as it is now.
+    pub fn object(&self, resource: &str, name: &str) -> Value {
+        let shared = self.lock();
+        shared
+            .store
+            .get(resource, name)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Writes a kubeconfig that leads here.

@@ -10,17 +10,16 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
 
-use super::{Fault, Seen, Shared};
+use super::{Changes, Fault, Seen, Shared};
 
 #[derive(Clone)]
 struct Server {
     shared: Arc<Mutex<Shared>>,
-    changes: broadcast::Sender<Value>,
+    changes: Changes,
 }
 
-pub(super) fn router(shared: Arc<Mutex<Shared>>, changes: broadcast::Sender<Value>) -> Router {
+pub(super) fn router(shared: Arc<Mutex<Shared>>, changes: Changes) -> Router {
     Router::new()
         .fallback(answer)
         .with_state(Server { shared, changes })
@@ -29,7 +28,8 @@ pub(super) fn router(shared: Arc<Mutex<Shared>>, changes: broadcast::Sender<Valu
 struct Request {
     resource: String,
     name: Option<String>,
-    watch: bool,
+    /// From which version, for a watch.
+    watch: Option<u64>,
 }
 
 async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: Bytes) -> Response {
@@ -39,9 +39,13 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
     let resource = parts
         .next()
         .map_or(resource.clone(), |sub| format!("{resource}/{sub}"));
-    let watch = uri
-        .query()
-        .is_some_and(|query| query.contains("watch=true"));
+    let query = uri.query().unwrap_or_default();
+    let version = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("resourceVersion="));
+    let watch = query
+        .contains("watch=true")
+        .then(|| version.and_then(|v| v.parse().ok()).unwrap_or(0));
     let request = Request {
         resource,
         name,
@@ -49,7 +53,7 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
     };
     let fault = {
         let mut shared = server.lock();
-        let verb = if request.watch {
+        let verb = if request.watch.is_some() {
             "WATCH".to_owned()
         } else {
             method.to_string()
@@ -85,9 +89,11 @@ impl Server {
     fn answer(&self, method: &Method, request: &Request, body: &Bytes) -> Response {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let resource = request.resource.as_str();
+        if let Some(version) = request.watch {
+            return self.watch(resource, version);
+        }
         match (method.as_str(), request.name.as_deref()) {
             ("GET", _) if resource == "pods/log" => text("a line of the log\n".to_owned()),
-            ("GET", _) if request.watch => self.watch(),
             ("GET", None) => object(&self.lock().store.list(resource)),
             ("GET", Some(name)) => self
                 .lock()
@@ -101,7 +107,7 @@ impl Server {
                     .lock()
                     .store
                     .delete(resource, name, &body["preconditions"]);
-                deleted.map_or_else(refusal, |event| self.tell(event))
+                deleted.map_or_else(refusal, |event| self.tell(resource, event))
             }
             _ => refusal(405),
         }
@@ -112,7 +118,7 @@ impl Server {
         (shared.admission)(resource, &mut body);
         let created = shared.store.create(resource, body);
         drop(shared);
-        created.map_or_else(|| exists(resource), |event| self.tell(event))
+        created.map_or_else(|| exists(resource), |event| self.tell(resource, event))
     }
 
     /// A merge patch of annotations, or the JSON patch that takes a gate off.
@@ -156,25 +162,29 @@ impl Server {
             );
         }
         drop(shared);
-        let answer = changed.map_or_else(|| refusal(404), |event| self.tell(event));
+        let answer = changed.map_or_else(|| refusal(404), |event| self.tell(resource, event));
         for event in later {
-            let _ = self.changes.send(event);
+            let _ = self.changes.send((resource.to_owned(), event));
         }
         answer
     }
 
     /// Sends the event to the watches and the object to the caller.
-    fn tell(&self, event: Value) -> Response {
+    fn tell(&self, resource: &str, event: Value) -> Response {
         let answer = object(&event["object"]);
-        let _ = self.changes.send(event);
+        let _ = self.changes.send((resource.to_owned(), event));
         answer
     }
 
-    /// What has happened to Pods since is what they are now: a watch begins
-    /// with that, so that nothing between a call and its watch is missed.
-    fn watch(&self) -> Response {
+    /// What has happened to objects since is what they are now, and who is gone:
+    /// a watch begins with that, so that nothing between a call and its watch is
+    /// missed.
+    fn watch(&self, resource: &str, version: u64) -> Response {
+        let shared = self.lock();
         let receiver = self.changes.subscribe();
-        let now = self.lock().store.list("pods");
+        let gone = shared.store.deleted_since(resource, version);
+        let now = shared.store.list(resource);
+        drop(shared);
         let items = now["items"].as_array().cloned().unwrap_or_default();
         let first = items
             .into_iter()
@@ -182,10 +192,11 @@ impl Server {
         let later = futures::stream::unfold(receiver, |mut receiver| async move {
             receiver.recv().await.ok().map(|event| (event, receiver))
         });
-        let is_pod = |event: &Value| event["object"]["spec"]["containers"].is_array();
-        let events = futures::stream::iter(first)
+        let resource = resource.to_owned();
+        let later = later
+            .filter_map(move |(of, event)| std::future::ready((of == resource).then_some(event)));
+        let events = futures::stream::iter(gone.into_iter().chain(first))
             .chain(later)
-            .filter(move |event| std::future::ready(is_pod(event)))
             .map(|event| Ok::<_, Infallible>(format!("{event}\n")));
         Response::new(Body::from_stream(events))
     }

@@ -11,6 +11,7 @@ pub struct Store {
     objects: BTreeMap<(String, String), Value>,
     version: u64,
     uids: u64,
+    deletions: Vec<(String, u64, Value)>,
 }
 
 impl Store {
@@ -88,6 +89,24 @@ impl Store {
         Some(json!({ "type": "MODIFIED", "object": object }))
     }
 
+    /// What the collector would delete: objects whose owner is not there.
+    pub fn orphans(&self) -> Vec<(String, String)> {
+        let uids: Vec<_> = self
+            .objects
+            .values()
+            .map(|object| object["metadata"]["uid"].clone())
+            .collect();
+        let orphan = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners.is_some_and(|owners| owners.iter().all(|owner| !uids.contains(&owner["uid"])))
+        };
+        self.objects
+            .iter()
+            .filter(|(_, object)| orphan(object))
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
     /// Deletes an object if the preconditions hold; the watch's event.
     ///
     /// # Errors
@@ -107,6 +126,18 @@ impl Store {
         let key = (resource.to_owned(), name.to_owned());
         let mut object = self.objects.remove(&key).ok_or(404u16)?;
         self.stamp(&mut object);
-        Ok(json!({ "type": "DELETED", "object": object }))
+        let event = json!({ "type": "DELETED", "object": object });
+        let past = (resource.to_owned(), self.version, event.clone());
+        self.deletions.push(past);
+        Ok(event)
+    }
+
+    /// The events of what was deleted after this version.
+    pub fn deleted_since(&self, resource: &str, version: u64) -> Vec<Value> {
+        self.deletions
+            .iter()
+            .filter(|(of, at, _)| of == resource && *at > version)
+            .map(|(_, _, event)| event.clone())
+            .collect()
     }
 }

@@ -92,7 +92,7 @@ fn taken() -> Outcome {
         bed.api.objects()
     );
     ensure!(
-        bed.api.calls() == ["POST services"],
+        bed.api.calls() == ["POST services", "GET services"],
         "calls: {:?}",
         bed.api.calls()
     );

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::support::{Bed, failed, spec, wait};
 
 /// Service, Pod, Secret, gate, watch, hand-over.
-const REQUESTS: usize = 6;
+pub const REQUESTS: usize = 6;
 
 pub fn add(suite: &mut Suite) {
     suite.test("a_launch_makes_six_requests", || {
@@ -80,7 +80,7 @@ pub fn add(suite: &mut Suite) {
 }
 
 /// Holds request `at` and tells when it came in.
-fn hold(bed: &Bed, at: usize, fault: Fault) -> mpsc::UnboundedReceiver<()> {
+pub fn hold(bed: &Bed, at: usize, fault: Fault) -> mpsc::UnboundedReceiver<()> {
     let (told, came_in) = mpsc::unbounded_channel();
     bed.api.script(move |nth, _| {
         if nth != at {

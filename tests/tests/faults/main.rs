@@ -1,6 +1,7 @@
 //! The launcher against exact faults, one after the other: whatever is lost,
 //! late or refused, a launch ends well or leaves nothing behind.
 
+mod again;
 mod ambiguous;
 mod cancel;
 mod support;
@@ -12,6 +13,7 @@ use podcradle_tests::harness::Suite;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
+    again::add(&mut suite);
     ambiguous::add(&mut suite);
     cancel::add(&mut suite);
     weather::add(&mut suite);

@@ -17,6 +17,7 @@ const WATCHDOG: Duration = Duration::from_secs(100);
 pub struct Bed {
     pub api: FakeApi,
     pub launcher: Launcher,
+    source: Source,
     _dir: tempfile::TempDir,
 }
 
@@ -33,12 +34,18 @@ impl Bed {
         Ok(Self {
             api,
             launcher: Launcher::start(&source)?,
+            source,
             _dir: dir,
         })
     }
 
     pub fn well() -> Result<Self, Stop> {
         Self::new(going_well())
+    }
+
+    /// Another launcher, as another process would be.
+    pub fn another(&self) -> Result<Launcher, Stop> {
+        Ok(Launcher::start(&self.source)?)
     }
 
     /// Launches to the end.

@@ -316,10 +316,11 @@ fn every_field_of_the_schema_has_its_flag() {
     let root = schema::spec();
     let mut paths = Vec::new();
     for key in root["properties"].as_object().unwrap().keys() {
-        let inner = schema::at(root, &[key.clone()]).map(|node| match node.get("$ref") {
-            Some(reference) => root.pointer(&reference.as_str().unwrap()[1..]).unwrap(),
-            None => node,
-        });
+        let inner =
+            schema::at(root, std::slice::from_ref(key)).map(|node| match node.get("$ref") {
+                Some(reference) => root.pointer(&reference.as_str().unwrap()[1..]).unwrap(),
+                None => node,
+            });
         let sections = ["repo", "resources", "budgets", "networkPolicy"];
         if sections.contains(&key.as_str()) {
             let node = inner.unwrap();

@@ -1,0 +1,87 @@
+//! Why a launch stopped short of its end, and the failures that are not the
+//! API server's or the Pod's own words.
+
+use crate::cluster::Error;
+use crate::outcome::{Failure, Reason};
+use crate::watch::Fatal;
+
+/// Why a launch stopped short of its end.
+pub(super) enum Stop {
+    Cancelled,
+    Error(Error),
+    Fatal(Box<Fatal>),
+    Failure(Box<Failure>),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(Box::new(failure))
+    }
+}
+
+/// Pod or anchor vanished under the launch.
+pub(super) fn gone() -> Failure {
+    Failure::new(
+        Reason::DeletedBySomeone,
+        "the sandbox was deleted by someone else during the launch",
+        "see who deletes Pods and Services in this namespace",
+    )
+}
+
+/// Another process launches the same launch id, and came later.
+pub(super) fn taken_over(sandbox: &str) -> Failure {
+    Failure::new(
+        Reason::TakenOver,
+        format!("another launch of {sandbox} with the same launch id took over"),
+        "wait for that one; it has the sandbox",
+    )
+}
+
+/// The sandbox is there, but its token is not the one of this launch.
+pub(super) fn other_token(sandbox: &str) -> Failure {
+    Failure::new(
+        Reason::AlreadyLaunched,
+        format!(
+            "{sandbox} was launched before with this launch id, and its host has the token of that launch, not a new one"
+        ),
+        format!(
+            "launch again with that token (--token-file, or the same --token-out file), or delete it first: podcradle delete {sandbox}"
+        ),
+    )
+}
+
+/// The sandbox was launched, and its Pod is gone since.
+pub(super) fn without_pod(sandbox: &str) -> Failure {
+    Failure::new(
+        Reason::AlreadyLaunched,
+        format!("{sandbox} was launched before with this launch id, and has no Pod any more"),
+        format!("delete it first: podcradle delete {sandbox}"),
+    )
+}
+
+/// The anchor is ours by its labels, but does not say how far it came.
+pub(super) fn unreadable_record(sandbox: &str) -> Failure {
+    Failure::new(
+        Reason::NameTaken,
+        format!("service {sandbox}: its record cannot be read, so it is left alone"),
+        format!("delete it first: podcradle delete {sandbox}"),
+    )
+}
+
+/// An admission plug-in took away what keeps the sandbox in.
+pub(super) fn changed(changes: &[String]) -> Failure {
+    Failure::new(
+        Reason::AdmissionChanged,
+        format!(
+            "an admission plug-in of the cluster changed the Pod: {}",
+            changes.join("; ")
+        ),
+        "exempt the namespace from that plug-in; the Pod was not run",
+    )
+}

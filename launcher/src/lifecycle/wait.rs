@@ -1,0 +1,198 @@
+//! The wait between gate and host: one watch, one clock a stage, and what a
+//! budget that ran out is called.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::launch::Run;
+use super::stop::{self, Stop};
+use crate::cluster::{Deadline, Error};
+use crate::launcher::LaunchEvent;
+use crate::manifest;
+use crate::outcome::Reason;
+use crate::spec::{Budgets, SandboxSpec, Wait};
+use crate::watch::{Diagnosis, Fatal, PodEvent, PodWatch, Stage, Verdict};
+
+impl Run<'_> {
+    /// Follows the Pod until its host is what the spec waits for.
+    pub(super) async fn wait(&self, pod: Pod, deadline: Deadline) -> Result<(), Stop> {
+        if self.spec.wait == Wait::None {
+            return Ok(());
+        }
+        let uid = pod.uid();
+        let mut watch = PodWatch::of_pod(self.cluster, &pod);
+        let mut diagnosis = Diagnosis::default();
+        let mut clock = Clock::new(&self.spec.budgets);
+        let mut said: Vec<String> = Vec::new();
+        let mut verdict = self.judge(&mut diagnosis, &pod);
+        drop(pod);
+        loop {
+            match verdict {
+                Verdict::Ready => return Ok(()),
+                Verdict::Fatal(fatal) => return Err(Stop::Fatal(Box::new(fatal))),
+                Verdict::Wait(stage, why) => {
+                    clock.enter(stage);
+                    // A kubelet alternates between two texts while it retries.
+                    if !said.contains(&why) {
+                        self.say(LaunchEvent::Waiting {
+                            stage,
+                            why: why.clone(),
+                        });
+                    }
+                    said.retain(|earlier| *earlier != why);
+                    said.push(why);
+                }
+            }
+            let latest = said.last().map_or("", String::as_str);
+            let event = tokio::select! {
+                event = watch.next(deadline) => event,
+                () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
+                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(&self.spec, latest)),
+            };
+            verdict = match event {
+                Ok(PodEvent::Now(pod)) if pod.uid() == uid => self.judge(&mut diagnosis, &pod),
+                Ok(PodEvent::Gone(pod)) if pod.uid() == uid => {
+                    return Err(deleted(&mut diagnosis, &pod));
+                }
+                Ok(PodEvent::Now(_)) | Err(Error::NotFound { .. }) => {
+                    return Err(stop::gone().into());
+                }
+                Ok(PodEvent::Gone(_)) => Verdict::Wait(clock.stage, latest.to_owned()),
+                Err(error) => return Err(error.into()),
+            };
+        }
+    }
+
+    fn judge(&self, diagnosis: &mut Diagnosis, pod: &Pod) -> Verdict {
+        match diagnosis.judge(pod) {
+            Verdict::Wait(..) if self.spec.wait == Wait::Started && host_runs(pod) => {
+                Verdict::Ready
+            }
+            verdict => verdict,
+        }
+    }
+}
+
+/// Whether the host's container is seen running, ready or not.
+fn host_runs(pod: &Pod) -> bool {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|s| s.container_statuses.as_ref());
+    statuses.is_some_and(|statuses| {
+        statuses.iter().any(|status| {
+            let running = status.state.as_ref().and_then(|s| s.running.as_ref());
+            status.name == manifest::HOST_CONTAINER && running.is_some()
+        })
+    })
+}
+
+/// Each stage's clock runs only while the launch is in that stage.
+struct Clock {
+    stage: Stage,
+    since: Instant,
+    left: [Duration; 4],
+    budgets: [Duration; 4],
+}
+
+impl Clock {
+    fn new(budgets: &Budgets) -> Self {
+        let budgets = [budgets.schedule, budgets.pull, budgets.init, budgets.start];
+        Self {
+            stage: Stage::Schedule,
+            since: Instant::now(),
+            left: budgets,
+            budgets,
+        }
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        if stage == self.stage {
+            return;
+        }
+        let left = &mut self.left[self.stage as usize];
+        *left = left.saturating_sub(self.since.elapsed());
+        self.stage = stage;
+        self.since = Instant::now();
+    }
+
+    fn runs_out(&self) -> Instant {
+        self.since + self.left[self.stage as usize]
+    }
+
+    fn spent(&self, why: &str) -> Stop {
+        let (what, reason, hint) = match self.stage {
+            Stage::Schedule => (
+                "no node was found",
+                Reason::Unschedulable,
+                "free or add nodes, or ask for less",
+            ),
+            Stage::Pull => (
+                "the image was not there",
+                Reason::TimedOut,
+                "check the registry",
+            ),
+            Stage::Init => (
+                "workspace-prep had not ended",
+                Reason::TimedOut,
+                "check the repository's server and size",
+            ),
+            Stage::Start => (
+                "the host was not ready",
+                Reason::TimedOut,
+                "see why the host takes so long",
+            ),
+        };
+        let budget = self.budgets[self.stage as usize];
+        let container = match self.stage {
+            Stage::Init => Some(manifest::PREP_CONTAINER),
+            Stage::Start => Some(manifest::HOST_CONTAINER),
+            _ => None,
+        };
+        timed_out(
+            reason,
+            format!("{what} within {budget:?}: {why}"),
+            hint,
+            container,
+        )
+    }
+}
+
+fn timed_out(
+    reason: Reason,
+    message: String,
+    hint: &'static str,
+    container: Option<&'static str>,
+) -> Stop {
+    Stop::Fatal(Box::new(Fatal {
+        reason,
+        message,
+        hint,
+        container,
+        previous: false,
+        report: None,
+    }))
+}
+
+fn total_spent(spec: &SandboxSpec, why: &str) -> Stop {
+    let message = format!(
+        "not ready within the timeout of {:?}: {why}",
+        spec.budgets.total
+    );
+    timed_out(
+        Reason::TimedOut,
+        message,
+        "give more time with --timeout",
+        None,
+    )
+}
+
+fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {
+    match diagnosis.judge(pod) {
+        Verdict::Fatal(fatal) => Stop::Fatal(Box::new(fatal)),
+        _ => stop::gone().into(),
+    }
+}

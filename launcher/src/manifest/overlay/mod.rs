@@ -1,0 +1,138 @@
+//! The overlay: the caller's strategic merge patch, laid over our Pod. What
+//! comes out is a Pod that Kubernetes knows every field of, and that still is
+//! ours: `guard` says what an overlay may not do, `restricted` what Pod
+//! Security would say.
+
+mod guard;
+mod merge;
+mod restricted;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Map, Value};
+
+use crate::spec::{Problem, Problems, SandboxSpec};
+
+/// The Pod with the spec's overlay, and what the overlay weakens: nothing,
+/// unless `allowUnsafeOverlay` is set.
+///
+/// # Errors
+/// All that is wrong with the overlay, each with its place in the Pod.
+pub(super) fn apply(
+    spec: &SandboxSpec,
+    generation: u32,
+    pod: Pod,
+) -> Result<(Pod, Vec<Problem>), Problems> {
+    let Some(overlay) = &spec.overlay else {
+        return Ok((pod, Vec::new()));
+    };
+    let before = to_value(&pod);
+    let mut merged = before.clone();
+    let mut problems = whole(overlay);
+    if let Err(found) = merge::merge(&mut merged, overlay) {
+        problems.extend(found);
+    }
+    let made = typed(&merged).unwrap_or_else(|found| {
+        problems.extend(found);
+        pod
+    });
+    if !problems.is_empty() {
+        return Err(Problems(problems));
+    }
+    let found = guard::look(spec, generation, &before, &merged);
+    problems.extend(found.never);
+    if !spec.allow_unsafe_overlay {
+        problems.extend(found.weaker);
+        return done(problems, (made, Vec::new()));
+    }
+    done(problems, (made, found.weaker))
+}
+
+fn done<T>(problems: Vec<Problem>, made: T) -> Result<T, Problems> {
+    if problems.is_empty() {
+        Ok(made)
+    } else {
+        Err(Problems(problems))
+    }
+}
+
+/// An overlay is of a Pod, and of the parts of it that a person decides.
+fn whole(overlay: &Map<String, Value>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (key, value) in overlay {
+        let rule = match key.as_str() {
+            "apiVersion" if value != "v1" => "must be v1",
+            "kind" if value != "Pod" => "must be Pod",
+            "metadata" | "spec" if !value.is_object() => "must be a map",
+            "apiVersion" | "kind" | "metadata" | "spec" => continue,
+            _ => "is no part of an overlay; those are metadata and spec",
+        };
+        problems.push(problem(key, value, rule));
+    }
+    problems
+}
+
+/// The Pod that a value is, provided that all of it is known.
+fn typed(value: &Value) -> Result<Pod, Vec<Problem>> {
+    let pod: Pod = match serde_path_to_error::deserialize(value) {
+        Ok(pod) => pod,
+        Err(error) => {
+            let at = error.path().to_string();
+            let value = value.pointer(&pointer(&at)).unwrap_or(&Value::Null);
+            let rule = format!("is not what Kubernetes has there: {}", error.inner());
+            return Err(vec![problem(&at, value, &rule)]);
+        }
+    };
+    let mut unknown = Vec::new();
+    compare(value, &to_value(&pod), "", &mut unknown);
+    done(unknown, pod).map_err(|problems| problems.0)
+}
+
+/// Every key that got lost: the types drop what they do not know.
+fn compare(value: &Value, known: &Value, at: &str, unknown: &mut Vec<Problem>) {
+    match (value, known) {
+        (Value::Object(value), Value::Object(known)) => {
+            for (key, value) in value.iter().filter(|(_, value)| !value.is_null()) {
+                let dot = if at.is_empty() { "" } else { "." };
+                let at = format!("{at}{dot}{key}");
+                if let Some(known) = known.get(key) {
+                    compare(value, known, &at, unknown);
+                } else {
+                    let rule = "is no field of a Pod in Kubernetes 1.33";
+                    unknown.push(problem(&at, value, rule));
+                }
+            }
+        }
+        (Value::Array(values), Value::Array(known)) => {
+            for (index, (value, known)) in values.iter().zip(known).enumerate() {
+                let name = value["name"].as_str().map(str::to_owned);
+                let name = name.unwrap_or_else(|| index.to_string());
+                compare(value, known, &format!("{at}[{name}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `a.b[0].c` as a JSON pointer.
+fn pointer(path: &str) -> String {
+    let path = path.replace('[', ".").replace(']', "");
+    format!("/{}", path.replace('.', "/"))
+}
+
+fn problem(at: &str, value: &Value, rule: &str) -> Problem {
+    Problem {
+        field: format!("overlay.{at}"),
+        value: value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned),
+        rule: rule.to_owned(),
+    }
+}
+
+fn to_value(pod: &Pod) -> Value {
+    // Kubernetes' types serialize.
+    serde_json::to_value(pod).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+use serde_json::json;
+
+use super::*;
+use crate::manifest::{Owner, pod, snapshots};
+
+/// Every example, each of which an overlay may be laid over.
+fn examples() -> impl Iterator<Item = SandboxSpec> {
+    snapshots::examples().into_iter().map(|(_, mut spec)| {
+        spec.overlay = None;
+        spec
+    })
+}
+
+fn with(mut spec: SandboxSpec, overlay: Value) -> Result<Pod, Vec<String>> {
+    let Value::Object(overlay) = overlay else {
+        panic!("an overlay is a map");
+    };
+    spec.overlay = Some(overlay);
+    let owner = Owner {
+        name: spec.sandbox.clone(),
+        uid: "u".into(),
+    };
+    pod(&spec, 1, &owner).map_err(|problems| problems.0.iter().map(ToString::to_string).collect())
+}
+
+fn default() -> SandboxSpec {
+    SandboxSpec::new("podcradle-a-000000", "image:1")
+}
+
+/// What the overlay is refused for, field by field.
+fn fields(spec: SandboxSpec, overlay: Value) -> Vec<String> {
+    let refused = with(spec, overlay).err().unwrap_or_default();
+    let field = |line: String| line.split(' ').next().unwrap_or_default().to_owned();
+    refused.into_iter().map(field).collect()
+}
+
+#[test]
+fn what_adds_is_allowed() {
+    for spec in examples() {
+        let made = with(
+            spec,
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}},
+                "spec": {
+                    "hostUsers": false,
+                    "dnsPolicy": "Default",
+                    "restartPolicy": "OnFailure",
+                    "terminationGracePeriodSeconds": 60,
+                    "activeDeadlineSeconds": 3600,
+                    "schedulingGates": [{"name": "queue.example/gate"}],
+                    "containers": [{
+                        "name": "host",
+                        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}},
+                        "securityContext": {"readOnlyRootFilesystem": true},
+                        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+                    }],
+                    "volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}],
+                },
+            }),
+        );
+        let spec = made.unwrap().spec.unwrap();
+        assert_eq!(spec.scheduling_gates.unwrap().len(), 2);
+        let host = &spec.containers[0];
+        assert!(host.readiness_probe.is_some() && host.command.is_some());
+    }
+}
+
+#[test]
+fn what_the_launcher_knows_its_pod_by_is_kept_whatever_is_allowed() {
+    for (overlay, field) in [
+        (
+            json!({"metadata": {"name": "other"}}),
+            "overlay.metadata.name",
+        ),
+        (
+            json!({"metadata": {"namespace": "other"}}),
+            "overlay.metadata.namespace",
+        ),
+        (
+            json!({"metadata": {"generateName": "x-"}}),
+            "overlay.metadata.generateName",
+        ),
+        (
+            json!({"metadata": {"ownerReferences": null}}),
+            "overlay.metadata.ownerReferences",
+        ),
+        (
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "other"}]}}),
+            "overlay.metadata.ownerReferences",
+        ),
+        (
+            json!({"metadata": {"labels": {"podcradle.dev/session": "other"}}}),
+            "overlay.metadata.labels.podcradle.dev/session",
+        ),
+        (
+            json!({"metadata": {"labels": {"podcradle.dev/more": "x"}}}),
+            "overlay.metadata.labels.podcradle.dev/more",
+        ),
+        (
+            json!({"spec": {"schedulingGates": null}}),
+            "overlay.spec.schedulingGates",
+        ),
+        (json!({"spec": {"nodeName": "n"}}), "overlay.spec.nodeName"),
+        (
+            json!({"spec": {"ephemeralContainers": [{"name": "e"}]}}),
+            "overlay.spec.ephemeralContainers",
+        ),
+        (
+            json!({"spec": {"initContainers": [{"name": "workspace-prep", "$patch": "delete"}]}}),
+            "overlay.spec.initContainers[workspace-prep]",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "token", "secret": {"secretName": "s"}}]}}),
+            "overlay.spec.volumes[token].secret.secretName",
+        ),
+    ] {
+        let mut spec = default();
+        spec.allow_unsafe_overlay = true;
+        assert_eq!(fields(spec, overlay), [field]);
+    }
+}
+
+/// Refused at this place (some show at more than one; each is named), and
+/// allowed by the flag.
+fn weakens(overlay: &Value, field: &str) {
+    let refused = fields(default(), overlay.clone());
+    assert!(
+        refused.iter().any(|refused| refused == field),
+        "{overlay}: {refused:?}, not {field}"
+    );
+    let mut spec = default();
+    spec.allow_unsafe_overlay = true;
+    let allowed = with(spec, overlay.clone());
+    assert!(allowed.is_ok(), "{overlay}: {allowed:?}");
+}
+
+/// An overlay of the host's container, and where it is refused.
+fn host(change: &Value) -> Value {
+    let mut container = json!({"name": "host"});
+    let change = change.as_object().unwrap().clone();
+    container.as_object_mut().unwrap().extend(change);
+    json!({"spec": {"containers": [container]}})
+}
+
+#[test]
+fn what_weakens_the_pod_is_refused_by_its_place_and_allowed_by_the_flag() {
+    for (overlay, field) in [
+        (json!({"spec": {"hostPID": true}}), "overlay.spec.hostPID"),
+        (json!({"spec": {"hostIPC": true}}), "overlay.spec.hostIPC"),
+        (
+            json!({"spec": {"hostNetwork": true}}),
+            "overlay.spec.hostNetwork",
+        ),
+        (
+            json!({"spec": {"shareProcessNamespace": true}}),
+            "overlay.spec.shareProcessNamespace",
+        ),
+        (
+            json!({"spec": {"automountServiceAccountToken": null}}),
+            "overlay.spec.automountServiceAccountToken",
+        ),
+        (
+            json!({"spec": {"serviceAccountName": "admin"}}),
+            "overlay.spec.serviceAccountName",
+        ),
+        (
+            json!({"spec": {"serviceAccount": "admin"}}),
+            "overlay.spec.serviceAccount",
+        ),
+        (
+            json!({"spec": {"activeDeadlineSeconds": null}}),
+            "overlay.spec.activeDeadlineSeconds",
+        ),
+        (
+            json!({"spec": {"terminationGracePeriodSeconds": 26}}),
+            "overlay.spec.terminationGracePeriodSeconds",
+        ),
+        (
+            json!({"metadata": {"finalizers": ["example.com/keep"]}}),
+            "overlay.metadata.finalizers",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}}),
+            "overlay.spec.volumes[node].hostPath",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "api", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token"}}]}}]}}),
+            "overlay.spec.volumes[api].projected",
+        ),
+        (
+            json!({"spec": {"securityContext": {"runAsNonRoot": null}}}),
+            "overlay.spec.securityContext.runAsNonRoot",
+        ),
+        (
+            json!({"spec": {"securityContext": {"runAsUser": 0}}}),
+            "overlay.spec.securityContext.runAsUser",
+        ),
+        (
+            json!({"spec": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}}),
+            "overlay.spec.securityContext.seccompProfile",
+        ),
+        (
+            json!({"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}}),
+            "overlay.spec.securityContext.sysctls",
+        ),
+        (
+            json!({"metadata": {"annotations":
+                {"container.apparmor.security.beta.kubernetes.io/host": "unconfined"}}}),
+            "overlay.metadata.annotations.container.apparmor.security.beta.kubernetes.io/host",
+        ),
+    ] {
+        weakens(&overlay, field);
+    }
+}
+
+#[test]
+fn what_weakens_a_container_is_refused_by_its_place_and_allowed_by_the_flag() {
+    for (change, field) in [
+        (
+            json!({"securityContext": {"privileged": true}}),
+            "securityContext.privileged",
+        ),
+        (
+            json!({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}),
+            "securityContext.capabilities.add",
+        ),
+        (
+            json!({"securityContext": {"capabilities": {"drop": null}}}),
+            "securityContext.capabilities.drop",
+        ),
+        (
+            json!({"securityContext": {"allowPrivilegeEscalation": null}}),
+            "securityContext.allowPrivilegeEscalation",
+        ),
+        (
+            json!({"securityContext": {"procMount": "Unmasked"}}),
+            "securityContext.procMount",
+        ),
+        (
+            json!({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
+            "securityContext.seLinuxOptions",
+        ),
+        (
+            json!({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}),
+            "securityContext.appArmorProfile",
+        ),
+        (
+            json!({"ports": [{"containerPort": 80, "hostPort": 80}]}),
+            "ports[80].hostPort",
+        ),
+        (
+            json!({"livenessProbe": {"httpGet": {"port": 1, "host": "10.0.0.1"}}}),
+            "livenessProbe.httpGet.host",
+        ),
+    ] {
+        weakens(
+            &host(&change),
+            &format!("overlay.spec.containers[host].{field}"),
+        );
+    }
+}
+
+#[test]
+fn what_leads_to_the_token_or_to_pid_1_is_refused_by_its_place() {
+    for (change, field) in [
+        (json!({"command": ["bash"]}), "command"),
+        (
+            json!({"env": [{"name": "PODCRADLE_HOST_TOKEN", "value": "mine"}]}),
+            "env[PODCRADLE_HOST_TOKEN]",
+        ),
+        (
+            json!({"envFrom": [{"secretRef": {"name": "podcradle-a-000000-g1-token"}}]}),
+            "envFrom[0].secretRef.name",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "home", "mountPath": "/usr/local"}]}),
+            "volumeMounts[/usr/local]",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "home", "mountPath": "/home/../run/podcradle"}]}),
+            "volumeMounts[/home/../run/podcradle]",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "token", "mountPath": "/again"}]}),
+            "volumeMounts[/again]",
+        ),
+        (
+            json!({"volumeMounts": [
+                {"mountPath": "/run/podcradle/token", "$patch": "delete"}]}),
+            "volumeMounts[/run/podcradle/token]",
+        ),
+    ] {
+        weakens(
+            &host(&change),
+            &format!("overlay.spec.containers[host].{field}"),
+        );
+    }
+    for (overlay, field) in [
+        (
+            json!({"spec": {"volumes": [{"name": "token", "secret": {"defaultMode": 511}}]}}),
+            "overlay.spec.volumes[token]",
+        ),
+        (
+            json!({"spec": {"initContainers": [{"name": "workspace-prep",
+                "volumeMounts": [{"name": "token", "mountPath": "/t"}]}]}}),
+            "overlay.spec.initContainers[workspace-prep].volumeMounts[/t]",
+        ),
+    ] {
+        weakens(&overlay, field);
+    }
+}
+
+#[test]
+fn a_container_that_is_added_has_the_same_limits() {
+    let added = |more: Value| {
+        let mut container = json!({
+            "name": "added", "image": "i",
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            },
+        });
+        container
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"spec": {"containers": [container]}})
+    };
+    let at = "overlay.spec.containers[added]";
+    assert_eq!(fields(default(), added(json!({}))), [""; 0]);
+    for (more, field) in [
+        (
+            json!({"securityContext": null}),
+            "securityContext.allowPrivilegeEscalation",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "token", "mountPath": "/t"}]}),
+            "volumeMounts[/t]",
+        ),
+        (
+            json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef":
+                {"name": "podcradle-a-000000-g1-token", "key": "token"}}}]}),
+            "env[X].valueFrom.secretKeyRef.name",
+        ),
+    ] {
+        let refused = fields(default(), added(more));
+        assert!(
+            refused.contains(&format!("{at}.{field}")),
+            "{field}: {refused:?}"
+        );
+    }
+    let (_, copying) = snapshots::examples()
+        .into_iter()
+        .find(|(name, _)| *name == "copy")
+        .unwrap();
+    let mount = json!({"volumeMounts": [{"name": "podcradle", "mountPath": "/p"}]});
+    assert_eq!(
+        fields(copying, added(mount)),
+        [format!("{at}.volumeMounts[/p]")]
+    );
+}
+
+#[test]
+fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
+    for (overlay, field) in [
+        (json!({"spec": {"hostPid": true}}), "overlay.spec.hostPid"),
+        (
+            json!({"spec": {"containers": [{"name": "host", "imagee": "x"}]}}),
+            "overlay.spec.containers[host].imagee",
+        ),
+        (
+            json!({"spec": {"tolerations": [{"kee": "x"}]}}),
+            "overlay.spec.tolerations[0].kee",
+        ),
+        (
+            json!({"spec": {"terminationGracePeriodSeconds": "long"}}),
+            "overlay.spec.terminationGracePeriodSeconds",
+        ),
+        (json!({"status": {}}), "overlay.status"),
+        (json!({"kind": "Job"}), "overlay.kind"),
+        (json!({"spec": []}), "overlay.spec"),
+    ] {
+        let refused = fields(default(), overlay.clone());
+        assert!(
+            refused.contains(&field.to_owned()),
+            "{overlay}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn each_weakening_that_is_allowed_is_named() {
+    let mut spec = default();
+    spec.allow_unsafe_overlay = true;
+    let overlay = json!({"spec": {"hostPID": true, "hostIPC": true}});
+    spec.overlay = overlay.as_object().cloned();
+    let named = crate::manifest::weakenings(&spec).unwrap();
+    let fields: Vec<_> = named.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields, ["overlay.spec.hostPID", "overlay.spec.hostIPC"]);
+}

@@ -1,0 +1,241 @@
+//! A launch again with the same launch id is the same launch, whatever became
+//! of the first: one sandbox or none at the end, and nothing beside it.
+
+use podcradle_launcher::token::Token;
+use podcradle_launcher::{Launched, Outcome as Launch, Reason, SandboxSpec};
+use podcradle_tests::ensure;
+use podcradle_tests::fakeapi::Fault;
+use podcradle_tests::harness::{Outcome, Stop, Suite};
+use serde_json::{Value, json};
+
+use super::cancel::{REQUESTS, hold};
+use super::support::{Bed, NAME, failed, launched, wait};
+
+pub fn add(suite: &mut Suite) {
+    suite.test("a_launch_again_returns_the_same_sandbox", the_same);
+    suite.test("a_launch_again_with_another_token_is_refused", other_token);
+    suite.test("a_launch_again_whose_pod_is_gone_is_refused", without_pod);
+    suite.test(
+        "a_launch_again_waits_for_an_anchor_that_is_being_deleted",
+        going,
+    );
+    suite.test("a_pod_of_before_is_waited_for", pod_of_before);
+    suite.test("a_generated_name_that_is_taken_gets_another_suffix", || {
+        let bed = Bed::well()?;
+        bed.api
+            .put("services", json!({ "metadata": { "name": NAME } }));
+        let done = launched(wait(bed.launcher.launch_generated(spec(), token()?)?)?)?;
+        ensure!(
+            done.sandbox != NAME && done.sandbox.starts_with("podcradle-faults-"),
+            "{done:?}"
+        );
+        ensure!(bed.api.objects().len() == 4, "{:?}", bed.api.objects());
+        Ok(())
+    });
+    for nth in 0..REQUESTS {
+        for (word, fault) in [("done", Fault::DoneButSilent), ("not_done", Fault::Silent)] {
+            suite.test(
+                format!("a_second_launch_takes_over_from_one_stuck_at_request_{nth}_{word}"),
+                move || takes_over(nth, fault),
+            );
+        }
+    }
+    suite.test(
+        "launches_of_one_id_at_the_same_time_make_one_sandbox",
+        at_once,
+    );
+    suite.test("an_adoption_whose_answer_is_lost_counts", lost_adoption);
+}
+
+/// A token that the caller brings, the same each time.
+pub fn token() -> Result<Token, Stop> {
+    Ok(Token::read("the test", &b"the-callers-own"[..])?)
+}
+
+/// With one launch id for all launches.
+fn spec() -> SandboxSpec {
+    SandboxSpec {
+        launch_id: "the-same".to_owned(),
+        ..super::support::spec()
+    }
+}
+
+fn again(bed: &Bed) -> Result<Launch, Stop> {
+    wait(bed.launcher.launch(spec(), token()?)?)
+}
+
+fn the_same() -> Outcome {
+    let bed = Bed::well()?;
+    let first = launched(again(&bed)?)?;
+    ensure!(!first.adopted, "{first:?}");
+    let before = all(&bed);
+    bed.api.script(|_, _| Fault::None);
+    let second = launched(again(&bed)?)?;
+    ensure!(
+        second.adopted && second.pod_uid == first.pod_uid && second.expires == first.expires,
+        "{second:?}"
+    );
+    // The second answers for it now, so that the first cannot take it away.
+    let calls = bed.api.calls();
+    let expected = [
+        "POST services",
+        "GET services",
+        "GET pods",
+        "PATCH services",
+    ];
+    ensure!(calls == expected, "calls: {calls:?}");
+    ensure!(all(&bed)[..2] == before[..2], "Pod or Secret was changed");
+    whole(&bed, &second)
+}
+
+fn all(bed: &Bed) -> Vec<Value> {
+    let names = bed.api.objects();
+    let split = names.iter().filter_map(|name| name.split_once('/'));
+    split
+        .map(|(kind, name)| bed.api.object(kind, name))
+        .collect()
+}
+
+fn other_token() -> Outcome {
+    let bed = Bed::well()?;
+    launched(again(&bed)?)?;
+    let before = all(&bed);
+    let failure = failed(bed.launch_spec(spec())?)?;
+    ensure!(failure.reason == Reason::AlreadyLaunched, "{failure:?}");
+    ensure!(all(&bed) == before, "something was changed");
+    Ok(())
+}
+
+fn without_pod() -> Outcome {
+    let bed = Bed::well()?;
+    launched(again(&bed)?)?;
+    bed.api.remove("pods", NAME);
+    let before = all(&bed);
+    let failure = failed(again(&bed)?)?;
+    ensure!(failure.reason == Reason::AlreadyLaunched, "{failure:?}");
+    ensure!(all(&bed) == before, "something was changed");
+    Ok(())
+}
+
+/// Puts an object there that a finalizer holds, launches, and lets it go once
+/// the launch has begun to wait for that.
+fn held_up(kind: &'static str, watch: &'static str) -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.put(
+        kind,
+        json!({
+            "metadata": { "name": NAME, "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "containers": [] },
+        }),
+    );
+    let (told, mut came) = tokio::sync::mpsc::unbounded_channel();
+    bed.api.script(move |_, seen| {
+        if format!("{} {}", seen.verb, seen.resource) == watch {
+            let _ = told.send(());
+        }
+        Fault::None
+    });
+    let launch = bed.launcher.launch(spec(), token()?)?;
+    wait(came.recv())?.ok_or("it did not wait")?;
+    bed.api.remove(kind, NAME);
+    let done = launched(wait(launch)?)?;
+    ensure!(done.generation == 1 && !done.adopted, "{done:?}");
+    ensure!(bed.api.objects().len() == 3, "{:?}", bed.api.objects());
+    Ok(())
+}
+
+fn going() -> Outcome {
+    held_up("services", "WATCH services")
+}
+
+fn pod_of_before() -> Outcome {
+    held_up("pods", "WATCH pods")
+}
+
+/// The first launch hangs, the second one comes; then the first is cancelled,
+/// and what it cleans up is not the second's.
+fn takes_over(nth: usize, fault: Fault) -> Outcome {
+    let bed = Bed::well()?;
+    let mut held = hold(&bed, nth, fault);
+    let first = bed.launcher.launch(spec(), token()?)?;
+    wait(held.recv())?.ok_or("the request never came")?;
+    let done = launched(again(&bed)?)?;
+    // A Service that was not made is nothing to adopt.
+    let adopts = nth > 0 || fault == Fault::DoneButSilent;
+    ensure!(done.adopted == adopts, "{done:?}");
+    drop(first);
+    bed.shut_down()?;
+    whole(&bed, &done)
+}
+
+/// The sandbox of that result, and nothing beside it once the collector has
+/// been there.
+fn whole(bed: &Bed, done: &Launched) -> Outcome {
+    bed.api.collect();
+    let mut expected = vec![
+        format!("pods/{NAME}"),
+        format!("secrets/{NAME}-g{}-token", done.generation),
+        format!("services/{NAME}"),
+    ];
+    expected.sort();
+    ensure!(
+        bed.api.objects() == expected,
+        "there are {:?}, launched {done:?}",
+        bed.api.objects()
+    );
+    let pod = bed.api.object("pods", NAME);
+    ensure!(pod["metadata"]["uid"] == done.pod_uid, "another Pod: {pod}");
+    let anchor = bed.api.object("services", NAME);
+    let record = anchor["metadata"]["annotations"]["podcradle.dev/record"].as_str();
+    let record: Value = serde_json::from_str(record.unwrap_or_default())?;
+    ensure!(
+        record["generation"] == done.generation && record["operation"].is_null(),
+        "the record says {record}"
+    );
+    Ok(())
+}
+
+fn at_once() -> Outcome {
+    for _ in 0..25 {
+        let bed = Bed::well()?;
+        let others = [bed.another()?, bed.another()?];
+        let launches = [
+            bed.launcher.launch(spec(), token()?)?,
+            others[0].launch(spec(), token()?)?,
+            others[1].launch(spec(), token()?)?,
+        ];
+        let outcomes = wait(futures::future::join_all(launches))?;
+        let done: Vec<_> = outcomes
+            .into_iter()
+            .filter_map(|outcome| launched(outcome).ok())
+            .collect();
+        bed.api.collect();
+        // Those that succeeded mean the same Pod.
+        if let Some(one) = done.last() {
+            let same = done.iter().all(|other| other.pod_uid == one.pod_uid);
+            ensure!(same, "two sandboxes: {done:?}");
+            whole(&bed, one)?;
+        } else {
+            let left = bed.api.objects();
+            ensure!(left.is_empty(), "no sandbox, but {left:?}");
+        }
+    }
+    Ok(())
+}
+
+fn lost_adoption() -> Outcome {
+    let bed = Bed::well()?;
+    let mut held = hold(&bed, 1, Fault::Silent);
+    let first = bed.launcher.launch(spec(), token()?)?;
+    wait(held.recv())?.ok_or("the request never came")?;
+    bed.api.script(super::ambiguous::once(
+        "PATCH",
+        "services",
+        Fault::DoneButSay(500),
+    ));
+    let done = launched(again(&bed)?)?;
+    drop(first);
+    bed.shut_down()?;
+    ensure!(done.generation == 2, "{done:?}");
+    whole(&bed, &done)
+}
