@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use podcradle_launcher::manifest;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome, Reason};
 use serde_json::json;
 
 use super::args::{Global, Launch, Output};
 use super::exit::{self, Failed};
-use super::{connect, output, signals, spec::specs_of};
+use super::{connect, output, render, signals, spec::specs_of};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
+    if let Some(by) = args.dry_run {
+        return render::render(global, &args.wanted, by).await;
+    }
     // Valid before the first call and before any file is written.
     let mut specs = specs_of(global, &args.wanted)?;
     let (Some(named), true) = (specs.pop(), specs.is_empty()) else {
@@ -19,11 +21,7 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
             "--file: many sandboxes at once are not launched yet",
         ));
     };
-    let weakenings = manifest::weakenings(&named.spec)
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
-    for weakening in weakenings {
-        eprintln!("podcradle: allowed: {weakening}");
-    }
+    render::check_overlay(&named.spec)?;
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
@@ -89,7 +87,7 @@ fn say(event: &LaunchEvent) {
 
 fn print_launched(launched: &Launched, format: Output) -> Result<(), Failed> {
     match format {
-        Output::Json => output::json(launched),
+        Output::Json | Output::Yaml => output::data(format, launched),
         Output::Name => output::print(&format!("{}\n", launched.sandbox)),
         Output::Table => {
             let row = vec![
@@ -103,8 +101,8 @@ fn print_launched(launched: &Launched, format: Output) -> Result<(), Failed> {
 }
 
 fn print_failure(failure: &Failure, format: Output, signal: Option<i32>) -> Result<Failed, Failed> {
-    if format == Output::Json {
-        output::json(&json!({ "error": failure }))?;
+    if [Output::Json, Output::Yaml].contains(&format) {
+        output::data(format, &json!({ "error": failure }))?;
     }
     for event in &failure.events {
         eprintln!("podcradle: event: {event}");

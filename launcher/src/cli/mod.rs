@@ -8,6 +8,7 @@ mod flags;
 mod launch;
 mod logs;
 mod output;
+mod render;
 mod sessions;
 mod settings;
 mod signals;
@@ -52,6 +53,10 @@ async fn run(cli: Cli) -> Result<(), Failed> {
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
         Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::Render(args) => {
+            let by = args.dry_run.unwrap_or(args::DryRun::Client);
+            render::render(&global, &args.wanted, by).await
+        }
         Command::Config(wanted) => config::config(&global, &wanted),
         Command::Schema => output::print(&podcradle_launcher::spec::schema::text()),
         Command::List => sessions::list(&global).await,

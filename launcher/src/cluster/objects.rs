@@ -91,6 +91,27 @@ impl Cluster {
         }
     }
 
+    /// Asks what would become of a creation, without creating anything.
+    pub(crate) async fn would_create<K>(
+        &self,
+        resource: &'static str,
+        object: &K,
+        deadline: Deadline,
+    ) -> Result<K, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let call = self.what("create", resource, &object.name_any());
+        let post = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        self.repeat(call, deadline, || api.create(&post, object))
+            .await
+    }
+
     /// Creates the token's Secret. It is not readable to us, so an ambiguous
     /// answer is followed by the same POST: `AlreadyExists` is then our own.
     pub(crate) async fn create_secret(

@@ -4,6 +4,7 @@
 mod anchor;
 mod cleanup;
 mod delete;
+mod dry_run;
 mod evidence;
 mod launch;
 mod session;
@@ -11,5 +12,6 @@ mod stop;
 mod wait;
 
 pub use delete::{Deleted, delete};
+pub use dry_run::{Answer, dry_run};
 pub(crate) use launch::{Order, launch};
 pub use session::{HostState, Session, list, status};
