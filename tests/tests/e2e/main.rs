@@ -17,6 +17,7 @@ mod names;
 mod policy;
 mod readme;
 mod secrecy;
+mod spec;
 mod stop;
 
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 10] = [
+    let areas: [(&str, &[(&str, Test)]); 11] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ("input", input::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
     ];
