@@ -8,12 +8,14 @@
 //! actor     one identity with the shipped Role, and `podcradle` run as it
 //! stage     a sandbox whose host has dialled in to a server of the test
 //! audit     what the API server was asked, by whom
+//! bare      an image without a shell
 //! git, proxy  a repository to clone; a network that can be cut
 //! never_ready  a probe that never succeeds
 //! ```
 
 pub mod actor;
 pub mod audit;
+pub mod bare;
 pub mod cluster;
 pub mod git;
 pub mod kubectl;
