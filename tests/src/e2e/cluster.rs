@@ -2,12 +2,11 @@
 //! the one `PODCRADLE_KUBECONFIG` names; either with `deploy/` applied, as an
 //! operator would. What needs the node itself says why it is absent elsewhere.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kubectl::Kubectl;
 use super::{Arch, Error, NAMESPACE, Result, Trying, repository};
@@ -162,16 +161,27 @@ impl Cluster {
     /// at another address than its own (`at`).
     pub fn kubeconfig(&self, file: &Path, token: &str, at: Option<SocketAddr>) -> Result<()> {
         let server = at.map_or_else(|| self.server.clone(), |at| format!("https://{at}"));
-        let mut text = String::from("apiVersion: v1\nkind: Config\ncurrent-context: launcher\n");
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "clusters: [{{name: c, cluster: {{server: {server:?}, certificate-authority-data: {:?}}}}}]\n\
-             users: [{{name: launcher, user: {{token: {token:?}}}}}]\n\
-             contexts: [{{name: launcher, context: {{cluster: c, user: launcher, namespace: {NAMESPACE}}}}}]\n",
-            self.authority
-        );
-        std::fs::write(file, text).trying(format!("write {}", file.display()))
+        self.kubeconfig_for(file, &server, &self.authority, &json!({ "token": token }))
+    }
+
+    /// A kubeconfig of any kind: whom to reach, whom to trust (as base64 of
+    /// PEM), and how to say who one is.
+    pub fn kubeconfig_for(
+        &self,
+        file: &Path,
+        server: &str,
+        authority: &str,
+        user: &Value,
+    ) -> Result<()> {
+        let cluster = json!({ "server": server, "certificate-authority-data": authority });
+        let context = json!({ "cluster": "c", "user": "launcher", "namespace": NAMESPACE });
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "launcher",
+            "clusters": [{ "name": "c", "cluster": cluster }],
+            "users": [{ "name": "launcher", "user": user }],
+            "contexts": [{ "name": "launcher", "context": context }],
+        });
+        std::fs::write(file, config.to_string()).trying(format!("write {}", file.display()))
     }
 
     /// A token for the launcher's `ServiceAccount`, and the id the audit log

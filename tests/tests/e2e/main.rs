@@ -8,6 +8,7 @@
 
 mod calls;
 mod collector;
+mod diagnosis;
 mod failures;
 mod inject;
 mod input;
@@ -52,6 +53,13 @@ fn main() -> ExitCode {
                     test(arch)
                 });
             }
+        }
+    }
+    for arch in [Arch::Amd64, Arch::Arm64] {
+        for (name, test) in diagnosis::tests() {
+            suite.test(format!("{}::diagnosis::{name}", arch.name()), move || {
+                test(arch)
+            });
         }
     }
     readme::add(&mut suite);
