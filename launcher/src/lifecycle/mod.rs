@@ -4,12 +4,18 @@
 mod anchor;
 mod cleanup;
 mod delete;
+mod ended;
 mod evidence;
+mod extend;
 mod launch;
+pub(crate) mod owner;
 mod session;
 mod stop;
 mod wait;
 
 pub use delete::{Deleted, delete};
-pub(crate) use launch::{Order, launch};
+pub use ended::{HostEnd, ended};
+pub use extend::{ExtendError, extend};
+pub(crate) use launch::{Engine, Order, launch};
+pub(crate) use owner::Lost;
 pub use session::{HostState, Session, list, status};
