@@ -103,6 +103,21 @@ pub fn check_label_value(value: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// A label's key: a name in the form of a value, with or without a domain and
+/// a slash before it.
+///
+/// *Source*: `k8s.io/apimachinery/pkg/util/validation`, `IsQualifiedName`.
+pub fn check_label_key(key: &str) -> Result<(), NameError> {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    if domain.is_some_and(|domain| check_rfc1123_subdomain(domain).is_err()) || name.is_empty() {
+        return refuse("must be a label key such as team or example.com/team");
+    }
+    check_label_value(name)
+}
+
 /// An environment variable's name as a C identifier.
 pub fn check_env_name(name: &str) -> Result<(), NameError> {
     let first = name

@@ -149,6 +149,17 @@ pub struct Failure {
     pub left: Vec<String>,
 }
 
+/// What to do about a refusal, by whose it is.
+fn policy_hint(message: &str) -> &'static str {
+    if message.contains("violates PodSecurity") {
+        "the namespace's Pod Security level must allow what the message names; Podcradle's own Pods need no more than restricted"
+    } else if message.contains(" usage per ") || message.contains(" limit to request ratio ") {
+        "ask for what the LimitRange allows: --cpu-request, --cpu-limit, --memory-request, --memory-limit"
+    } else {
+        "change the spec so that the policy allows it, or ask whoever runs the cluster"
+    }
+}
+
 impl Failure {
     /// A failure without evidence; nothing was made yet.
     pub fn new(reason: Reason, message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -182,9 +193,10 @@ impl Failure {
             ),
             E::Denied { .. } => (Reason::Denied, "have the cluster's operator apply deploy/"),
             E::Quota { .. } => (Reason::Quota, "delete sandboxes, or have the quota raised"),
-            E::Policy { .. } => (
+            E::Policy { message, .. } => (Reason::Policy, policy_hint(message)),
+            E::Webhook { .. } => (
                 Reason::Policy,
-                "change the spec so that the policy allows it",
+                "tell whoever runs the cluster: nothing can be launched while it is down",
             ),
             E::Namespace { .. } => (
                 Reason::Namespace,

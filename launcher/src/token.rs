@@ -4,6 +4,8 @@
 use std::io::Read;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 /// Longest token accepted from a caller, in bytes.
@@ -152,9 +154,13 @@ impl Token {
         &self.text
     }
 
-    /// `text` with the token taken out, wherever it stands.
+    /// `text` with the token taken out, wherever it stands, and in the forms
+    /// a program would show it in: as it is, and as base64 (of a Secret).
     pub fn redact(&self, text: &str) -> String {
-        text.replace(self.expose(), "[redacted]")
+        let text = text.replace(self.expose(), "[redacted]");
+        let encoded = Zeroizing::new(STANDARD.encode(self.expose()));
+        // Without the padding, which a part of it that is shown may lack.
+        text.replace(encoded.trim_end_matches('='), "[redacted]")
     }
 }
 
@@ -207,5 +213,9 @@ mod tests {
             token.redact("a s3cret b s3cret"),
             "a [redacted] b [redacted]"
         );
+        // As `kubectl get secret` shows it.
+        assert_eq!(token.redact("token: czNjcmV0"), "token: [redacted]");
+        let padded = Token::read("x", &b"abcd"[..]).unwrap();
+        assert_eq!(padded.redact("YWJjZA== YWJjZA"), "[redacted]== [redacted]");
     }
 }

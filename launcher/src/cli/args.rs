@@ -63,8 +63,18 @@ pub enum Output {
     Table,
     /// For programs
     Json,
+    /// For programs and people
+    Yaml,
     /// Names alone
     Name,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DryRun {
+    /// Nothing is asked
+    Client,
+    /// The API server is asked about each object, and makes none
+    Server,
 }
 
 #[derive(Subcommand, Debug)]
@@ -73,6 +83,8 @@ pub enum Command {
     Reserve(Reserve),
     /// Launch a sandbox and wait until its host runs
     Launch(Box<Launch>),
+    /// Print the objects a launch would make
+    Render(Box<Render>),
     /// Show what a launch would want, and where each value comes from
     Config(Box<Wanted>),
     /// Print the JSON Schema of a spec file
@@ -125,6 +137,18 @@ pub struct Launch {
     /// Take the token from this file; - is standard input
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Launch nothing: print the objects, or have the API server look at them
+    #[arg(long, value_name = "BY")]
+    pub dry_run: Option<DryRun>,
+}
+
+#[derive(Args, Debug)]
+pub struct Render {
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// Who looks at them [default: client]
+    #[arg(long, value_name = "BY")]
+    pub dry_run: Option<DryRun>,
 }
 
 /// What is wanted: a file, and what is said over it.

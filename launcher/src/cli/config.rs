@@ -27,7 +27,7 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
     let head = global_rows(global);
     let rows: Vec<_> = sandboxes.iter().map(sandbox_rows).collect();
     match global.output {
-        Output::Json => {
+        format @ (Output::Json | Output::Yaml) => {
             let one = |rows: &[Row]| -> Value {
                 let rows = rows.iter().map(|(key, value, origin)| {
                     (key.clone(), json!({ "value": value, "from": origin }))
@@ -35,7 +35,7 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
                 rows.collect::<Map<_, _>>().into()
             };
             let all: Vec<_> = rows.iter().map(|rows| one(rows)).collect();
-            output::json(&json!({ "global": one(&head), "sandboxes": all }))?;
+            output::data(format, &json!({ "global": one(&head), "sandboxes": all }))?;
         }
         _ => {
             for (index, rows) in rows.iter().enumerate() {

@@ -106,7 +106,10 @@ impl From<Error> for Failed {
             | Error::Busy { .. }
             | Error::Unreadable { .. } => UNREACHABLE,
             Error::TimedOut { .. } | Error::StillThere { .. } => TIMEOUT,
-            Error::Denied { .. } | Error::Policy { .. } | Error::Quota { .. } => FORBIDDEN,
+            Error::Denied { .. }
+            | Error::Policy { .. }
+            | Error::Webhook { .. }
+            | Error::Quota { .. } => FORBIDDEN,
             Error::NotFound { .. } | Error::Exists { .. } | Error::Namespace { .. } => NAME,
             Error::Invalid { .. } => INPUT,
             _ => UNEXPECTED,

@@ -20,7 +20,10 @@ pub async fn extend(global: &Global, args: &Extend) -> Result<(), Failed> {
         refused => Failed::input(refused.to_string()),
     })?;
     match global.output {
-        Output::Json => output::json(&json!({ "sandbox": name, "expires": expires })),
+        Output::Json | Output::Yaml => output::data(
+            global.output,
+            &json!({ "sandbox": name, "expires": expires }),
+        ),
         Output::Name => output::print(&format!("{name}\n")),
         Output::Table => {
             let until = expires.map_or_else(

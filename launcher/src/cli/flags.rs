@@ -97,3 +97,65 @@ fn given(matches: &ArgMatches, id: &str) -> Vec<String> {
     let texts = matches.get_many::<String>(id);
     texts.map_or_else(Vec::new, |texts| texts.cloned().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::super::args::{Cli, Command};
+    use super::*;
+
+    #[test]
+    fn every_flag_of_launch_is_in_the_readme() {
+        let readme = include_str!("../../README.md");
+        let mut cli = Cli::command();
+        cli.build();
+        let launch = cli.find_subcommand("launch").unwrap();
+        let flags = launch.get_arguments().filter_map(Arg::get_long);
+        for flag in flags.filter(|flag| *flag != "help") {
+            assert!(
+                readme.contains(&format!("`--{flag}")),
+                "--{flag} is not in the README"
+            );
+        }
+    }
+
+    fn layer(args: &[&str]) -> Layer {
+        let all = ["podcradle", "launch"].iter().chain(args);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Launch(launch) => launch.wanted.fields.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_not_given_sets_nothing() {
+        assert_eq!(layer(&[]), Layer::default());
+    }
+
+    #[test]
+    fn a_switch_stands_alone_or_says_no() {
+        let value = |args: &[&str]| layer(args).settings[0].value.clone();
+        assert_eq!(value(&["--login-shell"]), true);
+        assert_eq!(value(&["--login-shell=false"]), false);
+        let taken = layer(&["--login-shell", "--", "agent", "--flag"]);
+        assert_eq!(taken.settings[1].path, ["host"]);
+        assert_eq!(
+            taken.settings[1].value,
+            serde_json::json!(["agent", "--flag"])
+        );
+    }
+
+    #[test]
+    fn the_last_of_a_flag_counts_and_lists_grow() {
+        assert_eq!(
+            layer(&["--image", "a", "--image", "b"]).settings[0].value,
+            "b"
+        );
+        let both = layer(&["--egress", "10.0.0.0/8", "--egress", "::/0"]);
+        assert_eq!(
+            both.settings[0].value,
+            serde_json::json!(["10.0.0.0/8", "::/0"])
+        );
+    }
+}

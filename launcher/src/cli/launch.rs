@@ -3,20 +3,26 @@
 
 use std::collections::BTreeSet;
 
-use podcradle_launcher::{Launches, Outcome, Owner, manifest, name};
+use podcradle_launcher::{Launches, Outcome, Owner, name};
 use tokio::sync::mpsc;
 
 use super::args::{Global, Launch};
 use super::exit::Failed;
 use super::progress::Progress;
 use super::spec::{Named, specs_of};
-use super::{attach, connect, results, signals, tokens::tokens};
+use super::{attach, connect, render, results, signals, tokens::tokens};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     let problems =
         |problems: podcradle_launcher::spec::Problems| Failed::problems(&problems.to_string());
+    if let Some(by) = args.dry_run {
+        return render::render(global, &args.wanted, by).await;
+    }
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
+    for named in &wanted {
+        render::check_overlay(&named.spec)?;
+    }
     let many = wanted.len() > 1 || args.count.is_some();
     if let Some(count) = args.count {
         wanted = copies(wanted, count)?;
@@ -26,7 +32,6 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
             "--attach: this process can wait for the end of one sandbox, not of many",
         ));
     }
-    weakenings(&wanted)?;
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
@@ -105,22 +110,6 @@ fn copies(wanted: Vec<Named>, count: u16) -> Result<Vec<Named>, Failed> {
         }
     }
     Ok(all)
-}
-
-/// Says what the overlays weaken, each thing once.
-fn weakenings(wanted: &[Named]) -> Result<(), Failed> {
-    let mut said = BTreeSet::new();
-    for named in wanted {
-        let found = manifest::weakenings(&named.spec)
-            .map_err(|problems| Failed::problems(&problems.to_string()))?;
-        for weakening in found {
-            let line = format!("podcradle: allowed: {weakening}");
-            if said.insert(line.clone()) {
-                eprintln!("{line}");
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Shows what they go through until the last has ended; the outcomes in the

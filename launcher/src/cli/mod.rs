@@ -11,6 +11,7 @@ mod launch;
 mod logs;
 mod output;
 mod progress;
+mod render;
 mod results;
 mod sessions;
 mod settings;
@@ -57,6 +58,10 @@ async fn run(cli: Cli) -> Result<(), Failed> {
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
         Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::Render(args) => {
+            let by = args.dry_run.unwrap_or(args::DryRun::Client);
+            render::render(&global, &args.wanted, by).await
+        }
         Command::Config(wanted) => config::config(&global, &wanted),
         Command::Schema => output::print(&podcradle_launcher::spec::schema::text()),
         Command::List => sessions::list(&global).await,

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::args::Output;
 use super::exit::Failed;
 
 /// Writes to stdout.
@@ -25,6 +26,21 @@ pub fn json(value: &impl Serialize) -> Result<(), Failed> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Failed::unexpected(e.to_string()))?;
     print(&format!("{text}\n"))
+}
+
+/// Prints a value as YAML when that is asked for, else as JSON.
+pub fn data(format: Output, value: &impl Serialize) -> Result<(), Failed> {
+    if format == Output::Yaml {
+        print(&yaml(value)?)
+    } else {
+        json(value)
+    }
+}
+
+/// One YAML document.
+pub fn yaml(value: &impl Serialize) -> Result<String, Failed> {
+    let text = serde_saphyr::to_string(value).map_err(|e| Failed::unexpected(e.to_string()))?;
+    Ok(format!("{}\n", text.trim_end()))
 }
 
 /// Rows under a heading, in columns.

@@ -13,8 +13,8 @@ pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(),
     match outcome {
         Outcome::Launched(done) => launched(done, format),
         Outcome::Failed(failure) => {
-            if format == Output::Json {
-                output::json(&json!({ "error": failure }))?;
+            if matches!(format, Output::Json | Output::Yaml) {
+                output::data(format, &json!({ "error": failure }))?;
             }
             evidence(failure, "");
             let line = format!("{} ({})", failure.message, failure.hint);
@@ -26,7 +26,7 @@ pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(),
 /// A sandbox that was launched.
 pub fn launched(launched: &Launched, format: Output) -> Result<(), Failed> {
     match format {
-        Output::Json => output::json(launched),
+        Output::Json | Output::Yaml => output::data(format, launched),
         Output::Name => output::print(&format!("{}\n", launched.sandbox)),
         Output::Table => {
             let row = vec![
@@ -81,7 +81,7 @@ pub fn many(
         }
     }
     match format {
-        Output::Json => output::json(&Value::Array(values))?,
+        Output::Json | Output::Yaml => output::data(format, &Value::Array(values))?,
         Output::Name => {
             let launched = rows.iter().filter(|row| row[1] == "launched");
             let names = launched.fold(String::new(), |text, row| text + &row[0] + "\n");

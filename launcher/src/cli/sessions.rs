@@ -14,7 +14,10 @@ pub fn reserve(args: &Reserve, format: Output) -> Result<(), Failed> {
     let sandbox = name::generate(&args.label);
     let launch_id = name::random_hex(8);
     match format {
-        Output::Json => output::json(&json!({ "sandbox": sandbox, "launchId": launch_id })),
+        Output::Json | Output::Yaml => output::data(
+            format,
+            &json!({ "sandbox": sandbox, "launchId": launch_id }),
+        ),
         Output::Name => output::print(&format!("{sandbox}\n")),
         Output::Table => output::print(&output::table(
             &["SANDBOX", "LAUNCH ID"],
@@ -26,7 +29,7 @@ pub fn reserve(args: &Reserve, format: Output) -> Result<(), Failed> {
 pub async fn list(global: &Global) -> Result<(), Failed> {
     let sessions = connect(global)?.list(timeout(global)).await?;
     match global.output {
-        Output::Json => output::json(&sessions),
+        Output::Json | Output::Yaml => output::data(global.output, &sessions),
         Output::Name => {
             let names: Vec<_> = sessions.iter().map(|s| s.sandbox.as_str()).collect();
             let names = names
@@ -61,7 +64,7 @@ pub async fn status(global: &Global, name: &str) -> Result<(), Failed> {
         return Err(Failed::new(exit::NAME, no_such(name, launcher.namespace())));
     };
     match global.output {
-        Output::Json => output::json(&session),
+        Output::Json | Output::Yaml => output::data(global.output, &session),
         Output::Name => output::print(&format!("{}\n", session.sandbox)),
         Output::Table => output::print(&details(&session)),
     }
@@ -130,7 +133,9 @@ pub async fn delete(global: &Global, names: &[String]) -> Result<(), Failed> {
 
 fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> {
     match format {
-        Output::Json => output::json(&json!({ "sandbox": name, "deleted": done })),
+        Output::Json | Output::Yaml => {
+            output::data(format, &json!({ "sandbox": name, "deleted": done }))
+        }
         Output::Name => output::print(&format!("{name}\n")),
         Output::Table if done == Deleted::Gone => output::print(&format!("{name} deleted\n")),
         Output::Table => output::print(&format!("{name} was gone already\n")),

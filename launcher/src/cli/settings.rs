@@ -132,14 +132,14 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         && named_by != *origin
     {
         let rule = "must be default or omnigent";
-        problems.push(Problem::new(origin.to_string(), text, rule));
+        problems.push(Problem::new(named(origin, "profile"), text, rule));
     }
     let get = |key: &str| origins.iter().find(|(known, ..)| *known == key);
     let mut parse = |key: &str, problem: &dyn Fn(&str) -> Option<String>| {
         if let Some((_, text, origin)) = get(key)
             && let Some(rule) = problem(text)
         {
-            problems.push(Problem::new(format!("{key} ({origin})"), text, rule));
+            problems.push(Problem::new(named(origin, key), text, rule));
         }
     };
     parse("timeout", &|text| time::parse(text).err());
@@ -166,6 +166,14 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         config,
         environment,
     })
+}
+
+/// A key as whoever set it knows it.
+fn named(origin: &Origin, key: &str) -> String {
+    match origin {
+        Origin::Config(name) => format!("{name}: {key}"),
+        origin => origin.field(key, key),
+    }
 }
 
 type Keys = Vec<(&'static str, String, Origin)>;
@@ -231,4 +239,133 @@ fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
         }
     }
     Ok((keys, layer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn global(args: &GlobalArgs, variables: &[(&str, &str)]) -> Result<Global, String> {
+        resolve(args, variables.iter().copied().collect()).map_err(|problems| problems.to_string())
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_readmes_configuration_is_one() {
+        let readme = include_str!("../../README.md");
+        let (_, rest) = readme.split_once("```yaml\n# config.yaml\n").unwrap();
+        let file = file(rest.split_once("```").unwrap().0);
+        let args = GlobalArgs {
+            config: Some(file.path().into()),
+            ..GlobalArgs::default()
+        };
+        let global = global(&args, &[]).unwrap();
+        assert_eq!(global.namespace.as_deref(), Some("podcradle-sandboxes"));
+        assert_eq!(global.context.as_deref(), Some("production"));
+        assert_eq!(global.timeout, Some(Duration::from_mins(5)));
+        assert_eq!(global.config.problems, []);
+        assert_eq!(
+            global.config.settings.len(),
+            4,
+            "three of sandbox, and the timeout"
+        );
+    }
+
+    #[test]
+    fn a_flag_is_over_a_variable_is_over_the_file_is_over_the_profile() {
+        let file = file("namespace: of-file\nprofile: omnigent\noutput: json\n");
+        let path = file.path().to_str().unwrap();
+        let variables = [
+            ("PODCRADLE_CONFIG", path),
+            ("PODCRADLE_NAMESPACE", "of-variable"),
+        ];
+        let flag = GlobalArgs {
+            namespace: Some("of-flag".into()),
+            ..GlobalArgs::default()
+        };
+        let none = GlobalArgs::default();
+        let namespace = |args: &GlobalArgs, variables: &[(&str, &str)]| {
+            let global = global(args, variables).unwrap();
+            (global.namespace.unwrap_or_default(), global.output)
+        };
+        assert_eq!(
+            namespace(&flag, &variables),
+            ("of-flag".into(), Output::Json)
+        );
+        assert_eq!(
+            namespace(&none, &variables),
+            ("of-variable".into(), Output::Json)
+        );
+        assert_eq!(
+            namespace(&none, &variables[..1]),
+            ("of-file".into(), Output::Json)
+        );
+        let omnigent = [
+            ("PODCRADLE_PROFILE", "omnigent"),
+            ("OMNIGENT_KUBERNETES_NAMESPACE", "agents"),
+        ];
+        assert_eq!(
+            namespace(&none, &omnigent),
+            ("agents".into(), Output::Table)
+        );
+        assert_eq!(namespace(&none, &omnigent[..1]).0, "omnigent-sandboxes");
+        assert_eq!(namespace(&none, &omnigent[1..]).0, "");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_configuration_is_named_with_its_file() {
+        for (text, line) in [
+            (
+                "namespce: a",
+                "namespce \"namespce\": unknown key; did you mean namespace?",
+            ),
+            (
+                "timeout: 5",
+                "timeout \"5\": must be text; put it in quotes",
+            ),
+            ("sandbox: 5", "sandbox \"5\": must be a mapping"),
+        ] {
+            let file = file(text);
+            let args = GlobalArgs {
+                config: Some(file.path().into()),
+                ..GlobalArgs::default()
+            };
+            let error = global(&args, &[]).unwrap_err();
+            assert_eq!(error, format!("{}: {line}", file.path().display()));
+        }
+        let args = GlobalArgs {
+            config: Some("/nowhere".into()),
+            ..GlobalArgs::default()
+        };
+        assert!(
+            global(&args, &[])
+                .unwrap_err()
+                .contains("\"/nowhere\": cannot be read")
+        );
+        assert!(global(&GlobalArgs::default(), &[("HOME", "/nowhere")]).is_ok());
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_their_source() {
+        let variables = [
+            ("PODCRADLE_OUTPUT", "xml"),
+            ("PODCRADLE_TIMEOUT", "soon"),
+            ("PODCRADLE_PROFILE", "other"),
+        ];
+        let error = global(&GlobalArgs::default(), &variables).unwrap_err();
+        for start in [
+            "PODCRADLE_OUTPUT \"xml\": must be one of table",
+            "PODCRADLE_TIMEOUT \"soon\": must be a time",
+            "PODCRADLE_PROFILE \"other\": must be default or omnigent",
+        ] {
+            assert!(error.lines().any(|line| line.starts_with(start)), "{error}");
+        }
+    }
 }

@@ -105,6 +105,14 @@ pub enum Error {
         /// The rule, as quoted.
         message: String,
     },
+    /// A webhook of the cluster has no answer: nothing was written.
+    #[error("{call}: a webhook of the cluster does not answer: {message}")]
+    Webhook {
+        /// The call.
+        call: Call,
+        /// Which, as quoted.
+        message: String,
+    },
     /// The namespace does not exist or is being deleted.
     #[error("{call}: {message}")]
     Namespace {
@@ -176,6 +184,12 @@ impl Error {
         )
     }
 
+    /// Whether somebody else may make it possible: worth waiting for, and worth
+    /// saying so meanwhile.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Quota { .. } | Self::Webhook { .. })
+    }
+
     /// Whether a write may have happened although it seems to have failed.
     pub fn is_ambiguous(&self) -> bool {
         match self {
@@ -223,6 +237,8 @@ pub fn by_status(call: Call, status: &Status) -> Error {
         409 if status.is_already_exists() => Error::Exists { call },
         409 => Error::Conflict { call, message },
         410 => Error::Gone { call },
+        // Admission comes before the write.
+        500.. if message.contains("failed calling webhook") => Error::Webhook { call, message },
         429 | 500.. => {
             let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
             Error::Busy {
@@ -232,8 +248,14 @@ pub fn by_status(call: Call, status: &Status) -> Error {
                 retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
             }
         }
+        _ if by_admission(&message) => Error::Policy { call, message },
         _ => Error::Invalid { call, message },
     }
+}
+
+/// A policy of the cluster may refuse with any status.
+fn by_admission(message: &str) -> bool {
+    message.contains("admission webhook \"") || message.contains("ValidatingAdmissionPolicy '")
 }
 
 fn forbidden(call: Call, message: String) -> Error {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use futures::AsyncBufRead;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Event, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret, Service};
 use kube::api::{
     DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -89,6 +89,27 @@ impl Cluster {
                 return Err(error);
             }
         }
+    }
+
+    /// Asks what would become of a creation, without creating anything.
+    pub(crate) async fn would_create<K>(
+        &self,
+        resource: &'static str,
+        object: &K,
+        deadline: Deadline,
+    ) -> Result<K, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let call = self.what("create", resource, &object.name_any());
+        let post = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        self.repeat(call, deadline, || api.create(&post, object))
+            .await
     }
 
     /// Creates the token's Secret. It is not readable to us, so an ambiguous
@@ -328,6 +349,14 @@ impl Cluster {
             (time.map(jiff::Timestamp::as_second), version)
         });
         Ok(events)
+    }
+
+    /// A node's architecture. Nodes are the cluster's, and a launcher may only
+    /// read them where somebody has granted it: else there is no answer.
+    pub async fn node_architecture(&self, name: &str, deadline: Deadline) -> Option<String> {
+        let api = kube::Api::<Node>::all(self.client.clone());
+        let read = self.once(self.what("get", "nodes", name), deadline, api.get(name));
+        Some(read.await.ok()?.status?.node_info?.architecture)
     }
 
     /// A container's log as text, at most 64 KiB.

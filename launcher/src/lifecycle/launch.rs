@@ -220,11 +220,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Creates the Pod; a quota may free up within the schedule budget, and
+    /// Creates the Pod; a quota may free up, or a webhook come back, within the
+    /// schedule budget, and
     /// what an earlier attempt left under the name makes room.
     async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
         let until = Instant::now() + self.spec.budgets.schedule;
         let mut pause = Duration::from_millis(500);
+        let mut refused = None;
         loop {
             let wanted = self.pod_for(anchor)?;
             self.made.pod = Tried::Sent(self.spec.sandbox.clone());
@@ -239,14 +241,20 @@ impl Run<'_> {
             }
             match error {
                 Error::Exists { .. } => self.make_room(anchor, error, deadline).await?,
-                Error::Quota { .. } if Instant::now() + pause < until.min(deadline.instant()) => {
+                error
+                    if error.may_pass()
+                        && Instant::now() + pause < until.min(deadline.instant()) =>
+                {
                     self.say(LaunchEvent::Waiting {
                         stage: Stage::Schedule,
                         why: error.to_string(),
                     });
+                    refused = Some(error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(10));
                 }
+                // That the last try had too little time is not the reason.
+                Error::TimedOut { .. } => return Err(refused.unwrap_or(error).into()),
                 error => return Err(error.into()),
             }
         }

@@ -4,6 +4,7 @@
 mod anchor;
 mod cleanup;
 mod delete;
+mod dry_run;
 mod ended;
 mod evidence;
 mod extend;
@@ -14,6 +15,7 @@ mod stop;
 mod wait;
 
 pub use delete::{Deleted, delete};
+pub use dry_run::{Answer, dry_run};
 pub use ended::{HostEnd, ended};
 pub use extend::{ExtendError, extend};
 pub(crate) use launch::{Engine, Order, launch};

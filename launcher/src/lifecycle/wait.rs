@@ -11,7 +11,6 @@ use super::stop::{self, Stop};
 use crate::cluster::Deadline;
 use crate::launching::LaunchEvent;
 use crate::manifest;
-use crate::outcome::Reason;
 use crate::spec::{Budgets, SandboxSpec, Wait};
 use crate::watch::{Diagnosis, Fatal, Seen, Stage, Subscription, Verdict};
 
@@ -52,7 +51,7 @@ impl Run<'_> {
             let event = tokio::select! {
                 event = seen.next() => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
-                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(&self.spec, latest)),
+                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(&self.spec, clock.stage, latest)),
             };
             verdict = match event {
                 Seen::Now(pod) => self.judge(&mut diagnosis, &pod),
@@ -122,70 +121,15 @@ impl Clock {
     }
 
     fn spent(&self, why: &str) -> Stop {
-        let (what, reason, hint) = match self.stage {
-            Stage::Schedule => (
-                "no node was found",
-                Reason::Unschedulable,
-                "free or add nodes, or ask for less",
-            ),
-            Stage::Pull => (
-                "the image was not there",
-                Reason::TimedOut,
-                "check the registry",
-            ),
-            Stage::Init => (
-                "workspace-prep had not ended",
-                Reason::TimedOut,
-                "check the repository's server and size",
-            ),
-            Stage::Start => (
-                "the host was not ready",
-                Reason::TimedOut,
-                "see why the host takes so long",
-            ),
-        };
         let budget = self.budgets[self.stage as usize];
-        let container = match self.stage {
-            Stage::Init => Some(manifest::PREP_CONTAINER),
-            Stage::Start => Some(manifest::HOST_CONTAINER),
-            _ => None,
-        };
-        timed_out(
-            reason,
-            format!("{what} within {budget:?}: {why}"),
-            hint,
-            container,
-        )
+        let fatal = Fatal::stage_took_too_long(self.stage, budget, why);
+        Stop::Fatal(Box::new(fatal))
     }
 }
 
-fn timed_out(
-    reason: Reason,
-    message: String,
-    hint: &'static str,
-    container: Option<&'static str>,
-) -> Stop {
-    Stop::Fatal(Box::new(Fatal {
-        reason,
-        message,
-        hint,
-        container,
-        previous: false,
-        report: None,
-    }))
-}
-
-fn total_spent(spec: &SandboxSpec, why: &str) -> Stop {
-    let message = format!(
-        "not ready within the timeout of {:?}: {why}",
-        spec.budgets.total
-    );
-    timed_out(
-        Reason::TimedOut,
-        message,
-        "give more time with --timeout",
-        None,
-    )
+fn total_spent(spec: &SandboxSpec, stage: Stage, why: &str) -> Stop {
+    let fatal = Fatal::launch_took_too_long(stage, spec.budgets.total, why);
+    Stop::Fatal(Box::new(fatal))
 }
 
 fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {

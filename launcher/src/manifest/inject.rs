@@ -10,17 +10,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::COPY_CONTAINER;
 use super::containers::secured;
-use crate::spec::{Inject, SandboxSpec};
+use crate::spec::{COPIED_INIT, Inject, SandboxSpec};
 
-/// Where it is mounted when the image does not hold it.
-const INIT_MOUNT: &str = "/podcradle";
-/// The volume that holds it then.
+/// The volume that holds it when the image does not.
 pub(super) const INIT_VOLUME: &str = "podcradle";
 
 /// Path of `podcradle-init` in workspace-prep and host.
 pub(super) fn init_path(spec: &SandboxSpec) -> String {
     let dir = match spec.inject() {
-        Inject::Copy | Inject::ImageVolume => INIT_MOUNT,
+        Inject::Copy | Inject::ImageVolume => COPIED_INIT,
         Inject::Auto | Inject::Baked => &spec.init_dir,
     };
     format!("{}/podcradle-init", dir.trim_end_matches('/'))
@@ -53,7 +51,7 @@ pub(super) fn volume(spec: &SandboxSpec) -> Option<Volume> {
 pub(super) fn mount(spec: &SandboxSpec) -> Option<VolumeMount> {
     volume(spec).map(|volume| VolumeMount {
         name: volume.name,
-        mount_path: INIT_MOUNT.to_owned(),
+        mount_path: COPIED_INIT.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     })
@@ -74,7 +72,7 @@ pub(super) fn copy(spec: &SandboxSpec) -> Option<Container> {
         command: Some(vec![
             "/podcradle-init".to_owned(),
             "--copy-to".to_owned(),
-            INIT_MOUNT.to_owned(),
+            COPIED_INIT.to_owned(),
         ]),
         resources: Some(ResourceRequirements {
             requests: quantities("10m", "16Mi"),
@@ -83,7 +81,7 @@ pub(super) fn copy(spec: &SandboxSpec) -> Option<Container> {
         }),
         volume_mounts: Some(vec![VolumeMount {
             name: INIT_VOLUME.to_owned(),
-            mount_path: INIT_MOUNT.to_owned(),
+            mount_path: COPIED_INIT.to_owned(),
             ..VolumeMount::default()
         }]),
         ..secured(

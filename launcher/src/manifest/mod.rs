@@ -7,11 +7,14 @@ mod inject;
 mod network;
 mod overlay;
 mod pod;
+#[cfg(test)]
+mod properties;
 mod record;
 mod secret;
 mod service;
 #[cfg(test)]
 mod snapshots;
+mod tree;
 mod volumes;
 
 pub use admitted::check as check_admitted;
@@ -20,6 +23,8 @@ pub use pod::{check, pod, weakenings};
 pub use record::{MAX_RECORD, Operation, Record};
 pub use secret::{secret, secret_name};
 pub use service::service;
+pub use tree::Tree;
+pub(crate) use tree::redacted;
 
 use std::collections::BTreeMap;
 

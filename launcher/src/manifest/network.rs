@@ -2,7 +2,7 @@
 //! server and the ranges of the spec. Never the cloud's metadata service, whose
 //! address gives away the node's credentials.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
@@ -12,13 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Owner, SESSION, labels, owner_reference};
-use crate::spec::SandboxSpec;
+use crate::spec::{METADATA, SandboxSpec};
 
-/// The metadata services of the clouds, by IPv4 and by IPv6.
-const METADATA: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-];
 /// Where a node's own DNS cache listens, by convention.
 const NODE_DNS: &str = "169.254.20.10/32";
 const DNS: i32 = 53;

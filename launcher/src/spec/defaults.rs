@@ -1,6 +1,7 @@
 //! The defaults of a sandbox, in one place.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::{Budgets, Inject, Profile, Resources, SandboxSpec, TokenDelivery, Wait};
@@ -15,6 +16,15 @@ pub const TOKEN_MOUNT: &str = "/run/podcradle/token";
 pub const TOKEN_KEY: &str = "token";
 /// The token's file in the host container.
 pub const TOKEN_FILE: &str = "/run/podcradle/token/token";
+
+/// Where `podcradle-init` is mounted when the image does not hold it.
+pub const COPIED_INIT: &str = "/podcradle";
+/// The metadata services of the clouds, by IPv4 and by IPv6: they give away the
+/// node's credentials.
+pub const METADATA: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
 
 pub(super) fn spec(profile: Profile) -> SandboxSpec {
     match profile {

@@ -308,3 +308,57 @@ fn object(text: &str) -> Result<Value, String> {
         _ => Err("must hold one object".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_a_row_for_every_field() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        let begin = "<!-- fields: kept by a test, PODCRADLE_UPDATE_SNAPSHOTS=1 writes it -->\n";
+        let (before, rest) = readme.split_once(begin).unwrap();
+        let (kept, after) = rest.split_once("<!-- end of fields -->").unwrap();
+        let table = table();
+        if std::env::var_os("PODCRADLE_UPDATE_SNAPSHOTS").is_some() {
+            std::fs::write(
+                path,
+                format!("{before}{begin}{table}<!-- end of fields -->{after}"),
+            )
+            .unwrap();
+        } else {
+            assert!(
+                kept == table,
+                "PODCRADLE_UPDATE_SNAPSHOTS=1 writes the table of {path}"
+            );
+        }
+    }
+
+    fn table() -> String {
+        let rows = FIELDS.iter().map(|field| {
+            let variable = field
+                .variable()
+                .map_or("-".to_owned(), |name| format!("`{name}`"));
+            let flag = format!("--{}", field.flag);
+            row(field.path, &flag, &variable)
+        });
+        let head = "| field | flag | variable | default | what |\n|---|---|---|---|---|\n";
+        let last = row("host", "-- HOST ARG…", "-");
+        rows.chain([last])
+            .fold(head.to_owned(), |table, row| table + &row)
+    }
+
+    fn row(path: &str, flag: &str, variable: &str) -> String {
+        let default = schema::default(path).map_or("-".to_owned(), |text| format!("`{text}`"));
+        let what = schema::description(path).unwrap();
+        assert!(!what.contains('|'), "{what}");
+        format!("| `{path}` | `{flag}` | {variable} | {default} | {what} |\n")
+    }
+
+    #[test]
+    fn variables_are_named_as_flags() {
+        assert_eq!(variable("memory-limit"), "PODCRADLE_MEMORY_LIMIT");
+        assert_eq!(of_path("sandbox").unwrap().variable(), None);
+    }
+}

@@ -87,7 +87,8 @@ pub fn read_values(path: &Path) -> Result<Vec<Value>, Problems> {
 pub fn values(text: &str, name: &str) -> Result<Vec<Value>, Problems> {
     let options = serde_saphyr::options! {
         with_snippet: false,
-        // A name such as 007 keeps its zeros.
+        // `no` and `y` are words, a name such as 007 keeps its zeros.
+        strict_booleans: true,
         leading_zero_numbers_as_strings: true,
         underscored_numbers_as_strings: true,
     };

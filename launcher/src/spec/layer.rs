@@ -41,8 +41,8 @@ impl fmt::Display for Origin {
 
 impl Origin {
     /// The field as its author knows it: the flag, the variable, or the path in
-    /// the file.
-    pub(super) fn field(&self, set: &str, field: &str) -> String {
+    /// the file. `set` is the path that this origin has set.
+    pub fn field(&self, set: &str, field: &str) -> String {
         match self {
             Self::Flag(name) | Self::Variable(name) if set == field => name.clone(),
             Self::Flag(name) | Self::Variable(name) | Self::File(name) => {

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
-use super::{Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema};
+use super::{
+    Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema, time,
+};
 use crate::name;
 
 /// The layers of one sandbox, put together.
@@ -148,9 +150,12 @@ impl Merged {
             if problem.field == "env" {
                 continue;
             }
-            problem.field = self.named(&problem.field);
+            let field = std::mem::take(&mut problem.field);
+            problem.field = self.named(&field);
             // A leaf that could not be read is not missing as well.
-            if !wrong.contains(&problem.field) {
+            let behind = [format!(": {field}"), format!(": sandbox.{field}")];
+            let unread = |wrong: &String| behind.iter().any(|end| wrong.ends_with(end));
+            if problem.field != field || !wrong.iter().any(unread) {
                 problems.push(problem);
             }
         }
@@ -158,7 +163,7 @@ impl Merged {
         Problems::of(problems).map(|()| spec)
     }
 
-    fn spec(&self) -> Result<SandboxSpec, String> {
+    pub(super) fn spec(&self) -> Result<SandboxSpec, String> {
         let mut tree = self.tree.clone();
         let names = tree["env"]
             .as_object()
@@ -215,6 +220,26 @@ impl Merged {
         {
             let rule = "a session has an owner or a time to live, never both; give one of them";
             problems.push(Problem::new(owner.field("owner", "owner"), name, rule));
+        }
+        // Defaults may be above a total that was asked for: it ends them.
+        let b = &spec.budgets;
+        for (field, budget) in [
+            ("budgets.schedule", b.schedule),
+            ("budgets.pull", b.pull),
+            ("budgets.init", b.init),
+            ("budgets.start", b.start),
+        ] {
+            let origin = self.origin(field);
+            if *origin != Origin::Default && budget > b.total {
+                let total = time::format(b.total);
+                let rule =
+                    format!("must not be above the total, {total}, of --timeout or budgets.total");
+                problems.push(Problem::new(
+                    origin.field(field, field),
+                    time::format(budget),
+                    rule,
+                ));
+            }
         }
     }
 
@@ -284,3 +309,6 @@ fn leaf_problems(setting: &Setting) -> Vec<Problem> {
     }
     problems
 }
+
+#[cfg(test)]
+mod tests;

@@ -254,3 +254,68 @@ pub(super) fn shown(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_the_specs_own() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/sandbox.schema.json");
+        if std::env::var_os("PODCRADLE_UPDATE_SNAPSHOTS").is_some() {
+            std::fs::write(path, text()).unwrap();
+        }
+        let published = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            published == text(),
+            "PODCRADLE_UPDATE_SNAPSHOTS=1 writes {path} for review"
+        );
+    }
+
+    #[test]
+    fn a_misspelt_name_leads_to_the_nearest() {
+        let known = [
+            "cpuLimit",
+            "cpuRequest",
+            "memoryLimit",
+            "nodeSelector",
+            "image",
+        ];
+        for (name, near) in [
+            ("cpuLimt", Some("cpuLimit")),
+            ("cpu_limit", Some("cpuLimit")),
+            ("cpu-request", Some("cpuRequest")),
+            ("nodeselector", Some("nodeSelector")),
+            ("imgae", Some("image")),
+            ("zzz", None),
+        ] {
+            assert_eq!(nearest(name, known.into_iter()), near, "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_found_at_any_depth() {
+        let affinity = serde_json::json!({"affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "a", "operator": "In", "valeus": ["b"]}]}]}}}});
+        let found = check(spec(), spec(), &affinity, "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        let start = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].valeus";
+        assert_eq!(found[0].field, start);
+        assert!(found[0].rule.ends_with("did you mean values?"), "{found:?}");
+    }
+
+    #[test]
+    fn the_value_of_an_unknown_key_is_not_shown() {
+        let value = serde_json::json!({"token": "hunter2", "mounts": [{"password": "hunter2", "path": "/a"}]});
+        let found = check(spec(), spec(), &value, "");
+        assert_eq!(found.len(), 2);
+        assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
+    }
+
+    #[test]
+    fn an_overlay_may_hold_anything() {
+        let value = serde_json::json!({"overlay": {"spec": {"no": ["schema", {"of": 1}]}}});
+        assert_eq!(check(spec(), spec(), &value, ""), []);
+    }
+}

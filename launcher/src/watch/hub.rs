@@ -141,10 +141,9 @@ impl Hub {
         let state = self.state();
         let mut names = state.subscribers.values().map(|s| &s.name);
         match (names.next(), names.next(), &state.narrow) {
-            (None, ..) => true,
             (Some(only), None, Some(narrow)) => only != narrow,
-            (Some(_), Some(_), Some(_)) => true,
             (Some(_), _, None) => false,
+            (None, ..) | (Some(_), Some(_), Some(_)) => true,
         }
     }
 

@@ -65,6 +65,11 @@ impl Actor {
             .kubeconfig(&self.kubeconfig, &self.token, Some(at))
     }
 
+    /// The token of its `ServiceAccount`.
+    pub fn credential_token(&self) -> &str {
+        &self.token
+    }
+
     /// The program it runs.
     pub fn program(&self) -> &Path {
         &self.launcher

@@ -2,12 +2,11 @@
 //! the one `PODCRADLE_KUBECONFIG` names; either with `deploy/` applied, as an
 //! operator would. What needs the node itself says why it is absent elsewhere.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kubectl::Kubectl;
 use super::{Arch, Error, NAMESPACE, Result, Trying, repository};
@@ -24,6 +23,8 @@ pub struct Cluster {
     pub registry: Result<String, String>,
     /// The test bed's name, or why there is none to put images into.
     pub testbed: Result<String, String>,
+    /// The test bed, whose node can be given images, or why there is none.
+    pub bed: Result<String, String>,
     /// An address of this machine that pods reach.
     pub address: IpAddr,
     server: String,
@@ -68,6 +69,9 @@ impl Cluster {
             audit: bed.audit_log().map(Path::to_owned).ok_or_else(|| {
                 "the audit log of the cluster in PODCRADLE_KUBECONFIG cannot be read".to_owned()
             }),
+            bed: bed.node().map(|node| node.name.clone()).ok_or_else(|| {
+                "the cluster in PODCRADLE_KUBECONFIG takes no images from us".to_owned()
+            }),
             registry: bed.registry().map(str::to_owned).ok_or_else(|| {
                 "the cluster in PODCRADLE_KUBECONFIG has no registry of ours to pull from"
                     .to_owned()
@@ -83,7 +87,16 @@ impl Cluster {
 
     /// The sandbox image for this architecture.
     pub fn image(arch: Arch) -> String {
-        let variable = format!("PODCRADLE_SANDBOX_IMAGE_{}", arch.name().to_uppercase());
+        Self::of_ours("sandbox", arch)
+    }
+
+    /// The image of podcradle-init alone for this architecture.
+    pub fn supervisor(arch: Arch) -> String {
+        Self::of_ours("supervisor", arch)
+    }
+
+    fn of_ours(image: &str, arch: Arch) -> String {
+        let variable = format!("PODCRADLE_{image}_IMAGE_{}", arch.name()).to_uppercase();
         // An index alone would give the node's own architecture.
         let suffix = if arch == super::native() {
             String::new()
@@ -91,7 +104,7 @@ impl Cluster {
             format!("-{}", arch.name())
         };
         std::env::var(variable)
-            .unwrap_or_else(|_| format!("localhost/podcradle/sandbox:dev{suffix}"))
+            .unwrap_or_else(|_| format!("localhost/podcradle/{image}:dev{suffix}"))
     }
 
     /// An image that is not ours, for this architecture: busybox.
@@ -148,16 +161,27 @@ impl Cluster {
     /// at another address than its own (`at`).
     pub fn kubeconfig(&self, file: &Path, token: &str, at: Option<SocketAddr>) -> Result<()> {
         let server = at.map_or_else(|| self.server.clone(), |at| format!("https://{at}"));
-        let mut text = String::from("apiVersion: v1\nkind: Config\ncurrent-context: launcher\n");
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "clusters: [{{name: c, cluster: {{server: {server:?}, certificate-authority-data: {:?}}}}}]\n\
-             users: [{{name: launcher, user: {{token: {token:?}}}}}]\n\
-             contexts: [{{name: launcher, context: {{cluster: c, user: launcher, namespace: {NAMESPACE}}}}}]\n",
-            self.authority
-        );
-        std::fs::write(file, text).trying(format!("write {}", file.display()))
+        self.kubeconfig_for(file, &server, &self.authority, &json!({ "token": token }))
+    }
+
+    /// A kubeconfig of any kind: whom to reach, whom to trust (as base64 of
+    /// PEM), and how to say who one is.
+    pub fn kubeconfig_for(
+        &self,
+        file: &Path,
+        server: &str,
+        authority: &str,
+        user: &Value,
+    ) -> Result<()> {
+        let cluster = json!({ "server": server, "certificate-authority-data": authority });
+        let context = json!({ "cluster": "c", "user": "launcher", "namespace": NAMESPACE });
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "launcher",
+            "clusters": [{ "name": "c", "cluster": cluster }],
+            "users": [{ "name": "launcher", "user": user }],
+            "contexts": [{ "name": "launcher", "context": context }],
+        });
+        std::fs::write(file, config.to_string()).trying(format!("write {}", file.display()))
     }
 
     /// A token for the launcher's `ServiceAccount`, and the id the audit log

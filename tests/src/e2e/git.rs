@@ -25,8 +25,18 @@ impl Repository {
     /// A repository `hello.git` with a branch `main` and one `other`, each with a
     /// file `README.md` that names its branch.
     pub fn serve(on: IpAddr) -> Result<Self> {
+        Self::serve_with(on, false)
+    }
+
+    /// The same with a file of 256 MiB that git has to hold in memory, since it
+    /// is in another encoding, and that is next to nothing on the network.
+    pub fn serve_large(on: IpAddr) -> Result<Self> {
+        Self::serve_with(on, true)
+    }
+
+    fn serve_with(on: IpAddr, large: bool) -> Result<Self> {
         let folder = tempfile::tempdir().trying("make a temporary folder")?;
-        make(folder.path())?;
+        make(folder.path(), large)?;
         let failed = format!("listen on {on}");
         let listener = TcpListener::bind((on, 0)).trying(&failed)?;
         listener.set_nonblocking(true).trying(&failed)?;
@@ -89,7 +99,7 @@ async fn file(State(root): State<PathBuf>, uri: Uri) -> Result<Vec<u8>, StatusCo
     std::fs::read(root.join(path)).map_err(|_| StatusCode::NOT_FOUND)
 }
 
-fn make(folder: &Path) -> Result<()> {
+fn make(folder: &Path, large: bool) -> Result<()> {
     let work = folder.join("work");
     std::fs::create_dir(&work).trying("make a temporary folder")?;
     git(&work, &["init", "--quiet", "--initial-branch=main"])?;
@@ -97,7 +107,14 @@ fn make(folder: &Path) -> Result<()> {
         git(&work, &["checkout", "--quiet", "-B", branch])?;
         let text = format!("hello from {branch}\n");
         std::fs::write(work.join("README.md"), text).trying("write a file")?;
-        git(&work, &["add", "README.md"])?;
+        if large {
+            let file = std::fs::File::create(work.join("large"));
+            let attributes = "large working-tree-encoding=UTF-32LE\n";
+            file.and_then(|file| file.set_len(256 << 20))
+                .and_then(|()| std::fs::write(work.join(".gitattributes"), attributes))
+                .trying("write a file")?;
+        }
+        git(&work, &["add", "."])?;
         git(&work, &["commit", "--quiet", "--message=Say hello"])?;
     }
     git(folder, &["clone", "--quiet", "--bare", "work", "hello.git"])?;

@@ -87,6 +87,12 @@ impl Kubectl {
             .json()
     }
 
+    /// The same in another namespace.
+    pub fn create_in(&self, namespace: &str, object: &Value) -> Result<Value> {
+        let args = ["create", "--output=json", "--namespace", namespace];
+        self.try_send(&args, object)?.with_code(0)?.json()
+    }
+
     /// Objects, or one object, as JSON.
     pub fn get(&self, args: &[&str]) -> Result<Value> {
         let args = [&["get", "--output=json"], args].concat();

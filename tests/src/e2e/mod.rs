@@ -8,19 +8,29 @@
 //! actor     one identity with the shipped Role, and `podcradle` run as it
 //! stage     a sandbox whose host has dialled in to a server of the test
 //! audit     what the API server was asked, by whom
+//! bare      an image without a shell
 //! git, proxy  a repository to clone; a network that can be cut
-//! never_ready  a probe that never succeeds
+//! middle    a server before the API server that sees and harms requests
+//! admission  policies that change or refuse a Pod; webhook  a server that answers for one, or not
+//! registry  image indexes, behind a password
+//! account   one with more rights; place  a namespace of the test's own, with the rights that it wants
 //! ```
 
+pub mod account;
 pub mod actor;
+pub mod admission;
 pub mod audit;
+pub mod bare;
 pub mod cluster;
 pub mod git;
 pub mod kubectl;
-pub mod never_ready;
+pub mod middle;
+pub mod place;
 pub mod process;
 pub mod proxy;
+pub mod registry;
 pub mod stage;
+pub mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +40,7 @@ use thiserror::Error;
 pub use crate::pidns::Arch;
 pub use actor::Actor;
 pub use cluster::Cluster;
+pub use middle::Middle;
 pub use process::{Ended, Running};
 pub use stage::Stage;
 

@@ -166,6 +166,8 @@ impl Config<'_> {
             "imageGCLowThresholdPercent": 99,
             "maxPods": 500,
             "nodeStatusUpdateFrequency": "5s",
+            // A volume over its limit is found in seconds: a test waits for it.
+            "volumeStatsAggPeriod": "5s",
             "serializeImagePulls": false,
             "podLogsDir": layout.logs().join("pods"),
             "volumePluginDir": layout.dir("kubelet").join("volume-plugins"),

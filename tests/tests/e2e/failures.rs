@@ -1,8 +1,8 @@
 //! Launches that fail: at once, with the cause in the words of whoever knows
 //! it, and with nothing left.
 
+use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::git::Repository;
-use podcradle_tests::e2e::never_ready::NeverReady;
 use podcradle_tests::e2e::{Actor, Arch, Cluster, Ended, actor};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
@@ -117,7 +117,7 @@ fn host_ends(arch: Arch) -> Outcome {
 fn ends_early(arch: Arch, host: &[&str]) -> Result<Value, Stop> {
     let actor = Actor::new(arch)?;
     let name = actor.reserve("ends-early")?;
-    let Some(_policy) = NeverReady::make(&actor, &name)? else {
+    let Some(_policy) = Policy::never_ready(&actor, &name)? else {
         return Err(skip("the cluster has no MutatingAdmissionPolicy"));
     };
     let ended = actor.launch(&name).host(host).try_run()?;

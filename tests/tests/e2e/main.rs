@@ -8,10 +8,13 @@
 
 mod calls;
 mod collector;
+mod diagnosis;
 mod failures;
+mod inject;
 mod input;
 mod interrupt;
 mod life;
+mod manifest;
 mod names;
 mod policy;
 mod readme;
@@ -27,13 +30,15 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 10] = [
+    let areas: [(&str, &[(&str, Test)]); 12] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
         ("names", names::TESTS),
         ("input", input::TESTS),
+        ("manifest", manifest::TESTS),
+        ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
         ("collector", collector::TESTS),
@@ -48,6 +53,13 @@ fn main() -> ExitCode {
                     test(arch)
                 });
             }
+        }
+    }
+    for arch in [Arch::Amd64, Arch::Arm64] {
+        for (name, test) in diagnosis::tests() {
+            suite.test(format!("{}::diagnosis::{name}", arch.name()), move || {
+                test(arch)
+            });
         }
     }
     readme::add(&mut suite);

@@ -112,7 +112,7 @@ fn cancelled() -> Outcome {
     bed.api.wait_for(|api| api.calls("PATCH pods") == 4)?;
     for status in going_well() {
         bed.api.change("pods", "podcradle-many-000000", |pod| {
-            pod["status"] = status
+            pod["status"] = status;
         });
     }
     let first = wait(launches.next())?.ok_or("no outcome")?;

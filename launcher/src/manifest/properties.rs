@@ -1,0 +1,425 @@
+//! What holds for the objects of any valid spec, and for any overlay that is
+//! not refused.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use super::{Owner, Record, TOKEN_GATE, labels, network_policy, pod, secret, service};
+use crate::name;
+use crate::spec::{
+    Inject, Mount, NetworkPolicy, Profile, Repo, Restart, SandboxSpec, TokenDelivery,
+};
+use crate::token::Token;
+
+fn owner() -> Owner {
+    Owner {
+        name: "podcradle-a-000000".into(),
+        uid: "uid-1".into(),
+    }
+}
+
+/// Words that are names everywhere, and texts that are nothing but text.
+fn word() -> impl Strategy<Value = String> {
+    "[a-z][a-z0-9]{0,8}"
+}
+
+fn mount() -> impl Strategy<Value = Mount> {
+    (word(), word(), any::<bool>(), any::<bool>()).prop_map(|(path, name, claim, writable)| Mount {
+        path: format!("/mnt/{path}"),
+        claim: claim.then(|| name.clone()),
+        secret: (!claim).then_some(name),
+        writable: claim && writable,
+    })
+}
+
+fn host() -> impl Strategy<Value = SandboxSpec> {
+    (
+        select(vec![Profile::Default, Profile::Omnigent]),
+        vec("[^\0]{1,12}", 1..4),
+        btree_map("[B-F][A-F0-9_]{0,6}", "[^\0]{0,12}", 0..4),
+        any::<bool>(),
+        option::of(option::of(1..9u32)),
+        select(vec![TokenDelivery::File, TokenDelivery::SecretKeyRef]),
+        select(vec![
+            Inject::Auto,
+            Inject::Baked,
+            Inject::Copy,
+            Inject::ImageVolume,
+        ]),
+        option::of(word()),
+    )
+        .prop_map(
+            |(profile, host, env, login, restart, delivery, inject, repo)| {
+                let mut spec = SandboxSpec::of_profile(profile);
+                spec.sandbox = owner().name;
+                spec.launch_id = "0123456789abcdef".into();
+                spec.image = "image:1".into();
+                spec.host = host;
+                spec.env = env;
+                spec.login_shell = login;
+                spec.restart = restart.map(|max| Restart { max });
+                spec.token_delivery = delivery;
+                spec.inject = inject;
+                spec.supervisor_image = Some("supervisor:1".into());
+                spec.repo = repo.map(|dir| Repo {
+                    url: "https://git.example/$(HOME)".into(),
+                    branch: None,
+                    dir,
+                });
+                spec
+            },
+        )
+}
+
+fn spec() -> impl Strategy<Value = SandboxSpec> {
+    let ranges = select(vec!["0.0.0.0/0", "10.0.0.0/8", "::/0", "169.254.169.0/24"]);
+    let servers = select(vec!["http://10.1.2.3:8080", "https://[2001:db8::1]/x"]);
+    (
+        host(),
+        vec(mount(), 0..4),
+        btree_map(word(), word(), 0..3),
+        vec(word(), 0..3),
+        option::of(select(vec!["1Gi", "500Mi"])),
+        option::of(vec(ranges, 0..3)),
+        option::of(servers),
+        1..60_000i64,
+        option::of(any::<bool>()),
+    )
+        .prop_map(
+            |(mut spec, mounts, labels, secrets, size, egress, server, id, users)| {
+                spec.mounts = mounts;
+                spec.labels = labels.clone();
+                spec.node_selector = labels;
+                spec.image_pull_secrets = secrets;
+                spec.home_size_limit = size.map(Into::into);
+                spec.server = server.map(Into::into);
+                spec.run_as = id;
+                spec.host_users = users;
+                spec.network_policy = egress.map(|ranges| NetworkPolicy {
+                    egress: ranges.into_iter().map(Into::into).collect(),
+                });
+                spec
+            },
+        )
+        // Two mounts may have met at one path, for instance.
+        .prop_filter("not valid", |spec| spec.validate().is_ok())
+}
+
+fn all(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers)
+}
+
+fn unique<T: Ord>(items: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    items.into_iter().all(|item| seen.insert(item))
+}
+
+/// Every name is one, and every mount is of a volume.
+fn consistent(spec: &PodSpec) {
+    let volumes: Vec<_> = spec
+        .volumes
+        .iter()
+        .flatten()
+        .map(|v| v.name.as_str())
+        .collect();
+    assert!(unique(volumes.iter()), "{volumes:?}");
+    for name in volumes
+        .iter()
+        .copied()
+        .chain(all(spec).map(|c| c.name.as_str()))
+    {
+        assert_eq!(name::check_rfc1123_label(name, 63), Ok(()), "{name}");
+    }
+    assert!(unique(all(spec).map(|c| &c.name)));
+    let mounted: BTreeSet<_> = all(spec)
+        .flat_map(|c| c.volume_mounts.iter().flatten())
+        .map(|mount| mount.name.as_str())
+        .collect();
+    assert_eq!(mounted, volumes.into_iter().collect(), "mounted, volumes");
+    for container in all(spec) {
+        let mounts = container.volume_mounts.iter().flatten();
+        assert!(unique(mounts.map(|mount| &mount.mount_path)));
+        let env = container.env.iter().flatten();
+        assert!(unique(env.map(|env| &env.name)), "{:?}", container.env);
+    }
+}
+
+/// `restricted`, said once more and in other words than where it is enforced.
+fn confined(spec: &PodSpec) {
+    let pod = spec.security_context.as_ref().unwrap();
+    assert_eq!(pod.run_as_non_root, Some(true));
+    assert_ne!(pod.run_as_user, Some(0));
+    let seccomp = pod.seccomp_profile.as_ref().unwrap();
+    assert!(["RuntimeDefault", "Localhost"].contains(&seccomp.type_.as_str()));
+    for flag in [
+        spec.host_pid,
+        spec.host_ipc,
+        spec.host_network,
+        spec.share_process_namespace,
+    ] {
+        assert_ne!(flag, Some(true));
+    }
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    for container in all(spec) {
+        let context = container.security_context.as_ref().unwrap();
+        assert_ne!(context.privileged, Some(true));
+        assert_eq!(context.allow_privilege_escalation, Some(false));
+        assert_ne!(context.run_as_user, Some(0));
+        assert_ne!(context.run_as_non_root, Some(false));
+        let capabilities = context.capabilities.as_ref().unwrap();
+        let dropped = capabilities.drop.iter().flatten();
+        assert!(dropped.into_iter().any(|name| name == "ALL"));
+        let added = capabilities.add.iter().flatten();
+        assert!(added.into_iter().all(|name| name == "NET_BIND_SERVICE"));
+    }
+    for volume in spec.volumes.iter().flatten() {
+        assert_eq!(volume.host_path, None, "{}", volume.name);
+    }
+}
+
+/// What the launcher knows its Pod by.
+fn ours(spec: &SandboxSpec, pod: &Pod) {
+    let owners = pod.metadata.owner_references.as_deref().unwrap();
+    assert_eq!(owners.len(), 1);
+    assert_eq!(owners[0].uid, owner().uid);
+    assert_eq!(pod.metadata.name.as_ref(), Some(&spec.sandbox));
+    assert_eq!(pod.metadata.namespace, None);
+    let mut plain = spec.clone();
+    plain.labels.clear();
+    for (key, value) in labels(&plain, 1) {
+        let found = pod.metadata.labels.as_ref().unwrap().get(&key);
+        assert_eq!(found, Some(&value), "{key}");
+    }
+    let gates = pod.spec.as_ref().unwrap().scheduling_gates.as_ref();
+    assert!(gates.unwrap().iter().any(|gate| gate.name == TOKEN_GATE));
+}
+
+fn base64_of(secret: &k8s_openapi::api::core::v1::Secret) -> String {
+    let value = json!(secret)["data"]["token"].clone();
+    value.as_str().unwrap().to_owned()
+}
+
+proptest! {
+    #[test]
+    fn any_valid_spec_makes_valid_objects_without_the_token(spec in spec()) {
+        let made = pod(&spec, 1, &owner()).unwrap();
+        ours(&spec, &made);
+        consistent(made.spec.as_ref().unwrap());
+        confined(made.spec.as_ref().unwrap());
+        let token = Token::random();
+        let secret = secret(&spec, 1, &owner(), &token);
+        let expires = jiff::Timestamp::UNIX_EPOCH;
+        let others = json!([
+            made, service(&Record::launching(&spec, 1, ""), expires),
+            network_policy(&spec, 1, &owner()),
+        ]).to_string();
+        prop_assert!(!others.contains(token.expose()));
+        prop_assert!(!others.contains(&base64_of(&secret)));
+        prop_assert!(name::check_rfc1123_subdomain(secret.metadata.name.as_ref().unwrap()).is_ok());
+        prop_assert_eq!(secret.metadata.owner_references.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn any_overlay_is_refused_or_leaves_the_sandbox_shut(
+        spec in host(), changes in vec(change(), 1..4),
+    ) {
+        let mut spec = spec;
+        spec.overlay = Some(overlay(&changes));
+        let Ok(made) = pod(&spec, 1, &owner()) else {
+            return Ok(());
+        };
+        ours(&spec, &made);
+        let with = made.spec.as_ref().unwrap();
+        confined(with);
+        spec.overlay = None;
+        let plain = pod(&spec, 1, &owner()).unwrap().spec.unwrap();
+        prop_assert_eq!(&with.service_account_name, &plain.service_account_name);
+        for container in all(&plain) {
+            let kept = all(with).find(|other| other.name == container.name).unwrap();
+            prop_assert_eq!(&kept.command, &container.command);
+        }
+        // Wherever the token's Secret is named, it was named before.
+        let count = |spec: &PodSpec| json!(spec).to_string().matches("-g1-token\"").count();
+        prop_assert_eq!(count(with), count(&plain));
+        let token = |spec: &PodSpec| -> Vec<Value> {
+            let mounts = all(spec).flat_map(|c| c.volume_mounts.iter().flatten());
+            mounts.filter(|m| m.name == "token").map(|m| json!(m)).collect()
+        };
+        prop_assert_eq!(token(with), token(&plain));
+    }
+
+    #[test]
+    fn no_flag_lets_an_overlay_take_the_pod_from_its_session(
+        spec in host(), changes in vec(change(), 1..4),
+    ) {
+        let mut spec = spec;
+        spec.allow_unsafe_overlay = true;
+        spec.overlay = Some(overlay(&changes));
+        if let Ok(made) = pod(&spec, 1, &owner()) {
+            ours(&spec, &made);
+        }
+    }
+}
+
+/// A place in a Pod (`~` stands for a slash), and what an overlay says there.
+fn change() -> impl Strategy<Value = (String, Value)> {
+    let containers = vec![
+        "",
+        "/command",
+        "/args",
+        "/env",
+        "/env/name=PODCRADLE_HOST_TOKEN/value",
+        "/env/name=A/valueFrom/secretKeyRef",
+        "/envFrom",
+        "/image",
+        "/securityContext",
+        "/securityContext/allowPrivilegeEscalation",
+        "/securityContext/capabilities",
+        "/securityContext/capabilities/add",
+        "/securityContext/capabilities/drop",
+        "/securityContext/privileged",
+        "/securityContext/runAsNonRoot",
+        "/securityContext/runAsUser",
+        "/volumeMounts",
+        "/volumeMounts/mountPath=~run~podcradle~token",
+    ];
+    let lists = [
+        "spec/containers/name=host",
+        "spec/containers/name=added",
+        "spec/initContainers/name=workspace-prep",
+        "spec/initContainers/name=podcradle-init",
+    ];
+    let mut places: Vec<String> = lists
+        .iter()
+        .flat_map(|list| containers.iter().map(move |field| format!("{list}{field}")))
+        .collect();
+    places.extend(
+        [
+            "metadata/name",
+            "metadata/namespace",
+            "metadata/labels",
+            "metadata/labels/podcradle.dev~session",
+            "metadata/ownerReferences",
+            "spec",
+            "spec/automountServiceAccountToken",
+            "spec/containers",
+            "spec/hostIPC",
+            "spec/hostNetwork",
+            "spec/hostPID",
+            "spec/initContainers",
+            "spec/schedulingGates",
+            "spec/securityContext",
+            "spec/securityContext/runAsNonRoot",
+            "spec/securityContext/runAsUser",
+            "spec/securityContext/seccompProfile",
+            "spec/securityContext/seccompProfile/type",
+            "spec/serviceAccountName",
+            "spec/shareProcessNamespace",
+            "spec/volumes",
+            "spec/volumes/name=added/hostPath/path",
+            "spec/volumes/name=added/secret/secretName",
+            "spec/volumes/name=token",
+            "spec/volumes/name=token/secret/secretName",
+        ]
+        .map(str::to_owned),
+    );
+    select(places).prop_flat_map(|place| {
+        let last = place.rsplit('/').next().unwrap_or_default().to_owned();
+        (Just(place), select(values(&last)))
+    })
+}
+
+/// What may stand at a field of this name, good and bad.
+fn values(field: &str) -> Vec<Value> {
+    const SECRET: &str = "podcradle-a-000000-g1-token";
+    let values = match field {
+        "runAsUser" => json!([0, 1000]),
+        "command" | "args" | "add" | "drop" => {
+            json!([[], ["ALL"], ["SYS_ADMIN"], ["NET_BIND_SERVICE"]])
+        }
+        "env" | "envFrom" | "volumeMounts" | "volumes" | "containers" | "initContainers"
+        | "schedulingGates" | "ownerReferences" => json!([
+            [],
+            [{"$patch": "replace"}],
+            [{"name": "host", "$patch": "delete"}],
+            [{"name": "token", "mountPath": "/elsewhere"}],
+            [{"name": "A", "value": "b"}],
+            [{"secretRef": {"name": SECRET}}],
+        ]),
+        "image"
+        | "name"
+        | "namespace"
+        | "value"
+        | "secretName"
+        | "serviceAccountName"
+        | "type"
+        | "path"
+        | "podcradle.dev~session" => json!(["text", "Unconfined", "Localhost", SECRET]),
+        "allowPrivilegeEscalation"
+        | "privileged"
+        | "runAsNonRoot"
+        | "automountServiceAccountToken"
+        | "hostIPC"
+        | "hostNetwork"
+        | "hostPID"
+        | "shareProcessNamespace" => json!([true, false]),
+        "secretKeyRef" => json!([{"name": SECRET, "key": "token"}, {"name": "x", "key": "y"}]),
+        _ => json!([
+            {},
+            {"$patch": "delete"},
+            {"$patch": "replace"},
+            {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            {"securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}},
+            {"type": "Localhost"},
+            {"emptyDir": {}},
+        ]),
+    };
+    let values = values.as_array().cloned().unwrap_or_default();
+    values.into_iter().chain([Value::Null]).collect()
+}
+
+/// One overlay of several changes; of two at one place the later one counts.
+fn overlay(changes: &[(String, Value)]) -> Map<String, Value> {
+    let mut overlay = json!({});
+    for (place, value) in changes {
+        let mut at = &mut overlay;
+        for step in place.split('/') {
+            let step = step.replace('~', "/");
+            if let Some((key, name)) = step.split_once('=') {
+                if !at.is_array() {
+                    *at = json!([]);
+                }
+                let list = at.as_array_mut().unwrap();
+                let index = list.iter().position(|item| item[key] == *name);
+                let index = index.unwrap_or_else(|| {
+                    list.push(json!({key: name}));
+                    list.len() - 1
+                });
+                at = &mut list[index];
+            } else {
+                if !at.is_object() {
+                    *at = json!({});
+                }
+                at = &mut at[&step];
+            }
+        }
+        match (at, value) {
+            // An element of a list keeps what it is found by.
+            (Value::Object(at), Value::Object(more)) => at.extend(more.clone()),
+            (Value::Object(_), _) => {}
+            (at, value) => *at = value.clone(),
+        }
+    }
+    match overlay {
+        Value::Object(overlay) => overlay,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,63 @@
+//! What a launch that ran out of time is called: by the part it was in.
+
+use std::time::Duration;
+
+use super::{Fatal, Stage};
+use crate::manifest::{HOST_CONTAINER, PREP_CONTAINER};
+use crate::outcome::Reason;
+
+impl Fatal {
+    /// The budget of `stage` ran out; `why` is what the cluster said last.
+    pub fn stage_took_too_long(stage: Stage, budget: Duration, why: &str) -> Self {
+        let hint = match stage {
+            Stage::Schedule => {
+                "free or add nodes, ask for less, check --node-selector, or wait longer with --schedule-timeout"
+            }
+            Stage::Pull => {
+                "check volumes, the registry and the image's size, or wait longer with --pull-timeout"
+            }
+            Stage::Init => {
+                "check the repository's server and size, or wait longer with --init-timeout"
+            }
+            Stage::Start => {
+                "see in the host's log what it waits for, or wait longer with --start-timeout"
+            }
+        };
+        Self::too_long(stage, budget, why, hint)
+    }
+
+    /// The time for the whole launch ran out in `stage`.
+    pub fn launch_took_too_long(stage: Stage, total: Duration, why: &str) -> Self {
+        let hint = match stage {
+            Stage::Schedule => {
+                "free or add nodes, ask for less, check --node-selector, or wait longer with --timeout"
+            }
+            _ => "wait longer with --timeout",
+        };
+        Self::too_long(stage, total, why, hint)
+    }
+
+    fn too_long(stage: Stage, budget: Duration, why: &str, hint: &'static str) -> Self {
+        let (what, reason, container) = match stage {
+            Stage::Schedule => ("no node was found", Reason::Unschedulable, None),
+            Stage::Pull => (
+                "the images or volumes were not there",
+                Reason::TimedOut,
+                None,
+            ),
+            Stage::Init => (
+                "workspace-prep had not ended",
+                Reason::TimedOut,
+                Some(PREP_CONTAINER),
+            ),
+            Stage::Start => (
+                "the host was not ready",
+                Reason::TimedOut,
+                Some(HOST_CONTAINER),
+            ),
+        };
+        let mut fatal = Self::new(reason, format!("{what} within {budget:?}: {why}"), hint);
+        fatal.container = container;
+        fatal
+    }
+}

@@ -1,0 +1,233 @@
+//! A Pod's status → what to make of it. Pure; the table "Why a launch fails" of
+//! the README, row by row: `lost` (the Pod goes), `ended` (a container ended),
+//! `refused` (a container does not start), and here what is only waited for.
+//! Container states are read before the phase, which lags behind.
+
+mod budget;
+mod ended;
+mod lost;
+mod refused;
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+
+use crate::manifest::{HOST_CONTAINER, PREP_CONTAINER, TOKEN_GATE};
+use crate::outcome::Reason;
+use crate::report::Report;
+
+/// Which part of a launch is under way; each has a budget of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// No node yet.
+    Schedule,
+    /// Volumes are mounted and images are pulled.
+    Pull,
+    /// workspace-prep runs.
+    Init,
+    /// The host is being started, or is not ready yet.
+    Start,
+}
+
+/// What a Pod's status says about its launch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Not there yet, and why.
+    Wait(Stage, String),
+    /// The host runs (and is ready, when it has a probe).
+    Ready,
+    /// It will not come to that.
+    Fatal(Fatal),
+}
+
+/// Why it will not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fatal {
+    /// For programs.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+    /// What to do next.
+    pub hint: &'static str,
+    /// Whose log says more.
+    pub container: Option<&'static str>,
+    /// The instance before the current one has the log.
+    pub previous: bool,
+    /// What the supervisor reported.
+    pub report: Option<Report>,
+}
+
+impl Fatal {
+    fn new(reason: Reason, message: impl Into<String>, hint: &'static str) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            hint,
+            container: None,
+            previous: false,
+            report: None,
+        }
+    }
+
+    /// The container concerned, whose log says more.
+    fn of(mut self, container: &'static str) -> Self {
+        self.container = Some(container);
+        self
+    }
+}
+
+/// Judges one Pod, status after status; it remembers what it has seen, since
+/// some answers count only the second time.
+#[derive(Debug, Default)]
+pub struct Diagnosis {
+    pull_errors: u32,
+    config_errors: u32,
+}
+
+impl Diagnosis {
+    /// What `pod` says now.
+    pub fn judge(&mut self, pod: &Pod) -> Verdict {
+        match self.fatal(pod) {
+            Some(fatal) => Verdict::Fatal(fatal),
+            None => waiting(pod),
+        }
+    }
+
+    fn fatal(&mut self, pod: &Pod) -> Option<Fatal> {
+        if let Some(fatal) = lost::lost(pod) {
+            return Some(fatal);
+        }
+        for (status, name) in statuses(pod) {
+            let Some(state) = &status.state else {
+                continue;
+            };
+            let found = match (&state.terminated, &state.waiting) {
+                (Some(ended), _) => ended::badly(pod, status, ended, name),
+                (None, Some(waiting)) => self.refused(status, waiting, name),
+                (None, None) => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        (pod.status.as_ref()?.phase.as_deref() == Some("Failed")).then(|| lost::failed(pod))
+    }
+}
+
+/// How the host (or, when that failed, workspace-prep) ended, for `status`.
+pub fn termination_of(pod: &Pod) -> Option<(ContainerStateTerminated, Option<Report>)> {
+    let mut found = statuses(pod).filter_map(|(status, name)| {
+        let ended = status.state.as_ref()?.terminated.as_ref()?;
+        (name == HOST_CONTAINER || ended.exit_code != 0).then(|| (ended.clone(), report_of(ended)))
+    });
+    found.next()
+}
+
+fn report_of(ended: &ContainerStateTerminated) -> Option<Report> {
+    Report::parse(ended.message.as_deref()?)
+}
+
+/// Our two containers' statuses, in the order they run.
+fn statuses(pod: &Pod) -> impl Iterator<Item = (&ContainerStatus, &'static str)> {
+    let status = pod.status.as_ref();
+    let inits = status
+        .and_then(|s| s.init_container_statuses.as_ref())
+        .into_iter()
+        .flatten();
+    let mains = status
+        .and_then(|s| s.container_statuses.as_ref())
+        .into_iter()
+        .flatten();
+    inits.chain(mains).filter_map(|status| {
+        [PREP_CONTAINER, HOST_CONTAINER]
+            .into_iter()
+            .find(|name| *name == status.name)
+            .map(|name| (status, name))
+    })
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|c| c.type_ == kind)
+}
+
+fn waiting(pod: &Pod) -> Verdict {
+    let foreign = pod
+        .spec
+        .as_ref()
+        .and_then(|s| s.scheduling_gates.as_ref())
+        .and_then(|gates| {
+            gates
+                .iter()
+                .find(|g| g.name != TOKEN_GATE)
+                .map(|g| g.name.clone())
+        });
+    if let Some(gate) = foreign {
+        return Verdict::Wait(
+            Stage::Schedule,
+            format!("held back by the scheduling gate {gate}"),
+        );
+    }
+    match condition(pod, "PodScheduled") {
+        Some(c) if c.status == "True" => {}
+        found => {
+            let why = found.and_then(|c| c.message.clone()).unwrap_or_default();
+            let why = if why.is_empty() {
+                "no node yet".to_owned()
+            } else {
+                why
+            };
+            return Verdict::Wait(Stage::Schedule, why);
+        }
+    }
+    let mut prepared = false;
+    for (status, name) in statuses(pod) {
+        let now = status.state.clone().unwrap_or_default();
+        if let Some(waiting) = now.waiting {
+            let reason = waiting.reason.unwrap_or_default();
+            let starting = name == HOST_CONTAINER && prepared && !reason.contains("Image");
+            let stage = if starting { Stage::Start } else { Stage::Pull };
+            let text = waiting.message.filter(|m| !m.is_empty()).unwrap_or(reason);
+            return Verdict::Wait(stage, format!("{name}: {text}"));
+        }
+        if name == PREP_CONTAINER {
+            if now.running.is_some() {
+                return Verdict::Wait(Stage::Init, "workspace-prep runs".to_owned());
+            }
+            prepared = now.terminated.is_some();
+        } else if now.running.is_some() {
+            return if is_doomed(pod) {
+                let why = "the kubelet is ending the Pod".to_owned();
+                Verdict::Wait(Stage::Start, why)
+            } else if is_ready(pod, status) {
+                Verdict::Ready
+            } else {
+                Verdict::Wait(Stage::Start, "the host runs but is not ready".to_owned())
+            };
+        }
+    }
+    Verdict::Wait(Stage::Pull, "waiting for the kubelet".to_owned())
+}
+
+/// A kubelet that has given a Pod up (its deadline, an eviction) says so in a
+/// condition first, and for a moment calls its containers ready: it has stopped
+/// probing them.
+fn is_doomed(pod: &Pod) -> bool {
+    condition(pod, "ContainersReady")
+        .and_then(|c| c.reason.as_deref())
+        .is_some_and(|reason| reason == "PodFailed" || reason == "PodCompleted")
+}
+
+fn is_ready(pod: &Pod, status: &ContainerStatus) -> bool {
+    let probed = pod.spec.as_ref().is_some_and(|spec| {
+        spec.containers.iter().any(|c| {
+            c.name == HOST_CONTAINER && (c.readiness_probe.is_some() || c.startup_probe.is_some())
+        })
+    });
+    !probed || status.ready
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Containers that do not start: what the kubelet waits for, and whether it can
+//! still come.
+
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus};
+
+use super::{Diagnosis, Fatal, report_of};
+use crate::manifest::HOST_CONTAINER;
+use crate::outcome::Reason;
+
+/// Words of registries that another try does not change.
+const NOT_THERE: [&str; 2] = ["not found", "manifest unknown"];
+const NO_ACCESS: [&str; 4] = [
+    "unauthorized",
+    "authorization failed",
+    "denied",
+    "forbidden",
+];
+/// Words of a kubelet whose caches are late, or whose runtime is slow.
+const PASSING: [&str; 3] = [
+    "failed to sync",
+    "timed out waiting for the condition",
+    "deadline exceeded",
+];
+
+impl Diagnosis {
+    /// Whether what the kubelet says of a waiting container ends the launch.
+    pub(super) fn refused(
+        &mut self,
+        status: &ContainerStatus,
+        waiting: &ContainerStateWaiting,
+        name: &'static str,
+    ) -> Option<Fatal> {
+        let reason = waiting.reason.as_deref().unwrap_or("");
+        let message = waiting.message.as_deref().unwrap_or("");
+        let text = if message.is_empty() {
+            reason
+        } else {
+            plain(message)
+        };
+        if message.contains("no match for platform") {
+            return Some(Fatal::new(
+                Reason::Platform,
+                format!(
+                    "image {} has no variant for the node's architecture: {text}",
+                    status.image
+                ),
+                "build the image for the node's architecture, or ask for nodes of another one with --arch",
+            ));
+        }
+        match reason {
+            "ErrImagePull" | "ImagePullBackOff" | "ImageVolumeMountFailed" => {
+                self.not_pulled(status, reason, text)
+            }
+            "InvalidImageName" => Some(Fatal::new(
+                Reason::ImageName,
+                format!("image {} cannot be used: {text}", status.image),
+                "check --image: its name is no image's",
+            )),
+            "ErrImageNeverPull" => Some(Fatal::new(
+                Reason::ImageName,
+                format!("image {} may not be pulled: {text}", status.image),
+                "put the image on the node, or let it be pulled with --image-pull-policy",
+            )),
+            "CreateContainerConfigError" | "CreateContainerError" => {
+                self.not_set_up(text, message, name)
+            }
+            "CrashLoopBackOff" | "RunContainerError" => Some(keeps_ending(status, text, name)),
+            _ => None,
+        }
+    }
+
+    fn not_pulled(&mut self, status: &ContainerStatus, reason: &str, text: &str) -> Option<Fatal> {
+        let lower = text.to_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        let (there, access) = (!says(&NOT_THERE), !says(&NO_ACCESS));
+        if there && access {
+            return None;
+        }
+        self.pull_errors += 1;
+        // A registry may be wrong once, while an image is being pushed.
+        if self.pull_errors < 2 {
+            return None;
+        }
+        // A container waits for the images of its volumes too.
+        let volume = reason == "ImageVolumeMountFailed" || !text.contains(image_name(status));
+        let what = if volume {
+            "the image of a volume".to_owned()
+        } else {
+            format!("image {}", status.image)
+        };
+        let (why, hint) = if access {
+            let hint = if volume {
+                "check --supervisor-image and the image volumes of the overlay"
+            } else {
+                "check the name and tag of --image (and --prep-image)"
+            };
+            ("cannot be pulled", hint)
+        } else {
+            (
+                "cannot be pulled without a password, or not with the one there is",
+                "name a pull secret with --image-pull-secret, and check the image's name",
+            )
+        };
+        Some(Fatal::new(
+            Reason::ImagePull,
+            format!("{what} {why}: {text}"),
+            hint,
+        ))
+    }
+
+    fn not_set_up(&mut self, text: &str, message: &str, name: &'static str) -> Option<Fatal> {
+        self.config_errors += 1;
+        let passing = PASSING.iter().any(|text| message.contains(text));
+        if passing && self.config_errors < 3 {
+            return None;
+        }
+        let hint = if message.contains("secret \"") {
+            "create that Secret in the namespace, or change --credentials-secret"
+        } else {
+            "create what the message names, or change the spec"
+        };
+        Some(Fatal::new(
+            Reason::ContainerConfig,
+            format!("container {name} cannot be set up: {text}"),
+            hint,
+        ))
+    }
+}
+
+fn keeps_ending(status: &ContainerStatus, text: &str, name: &'static str) -> Fatal {
+    let reason = if name == HOST_CONTAINER {
+        Reason::HostEnded
+    } else {
+        Reason::InitFailed
+    };
+    let mut fatal = Fatal::new(
+        reason,
+        format!("container {name} keeps ending: {text}"),
+        "read its log",
+    )
+    .of(name);
+    // The one that is waited for has not written anything.
+    fatal.previous = true;
+    fatal.report = status
+        .last_state
+        .as_ref()
+        .and_then(|state| report_of(state.terminated.as_ref()?));
+    fatal
+}
+
+/// Without a tag or digest: a runtime quotes the reference in a form of its own.
+fn image_name(status: &ContainerStatus) -> &str {
+    let name = status.image.split('@').next().unwrap_or_default();
+    match name.rsplit_once(':') {
+        Some((before, tag)) if !tag.contains('/') => before,
+        _ => name,
+    }
+}
+
+/// Without what the layers between runtime and kubelet put in front.
+fn plain(message: &str) -> &str {
+    let mut text = message;
+    for (mark, end) in [("ErrImagePull: ", ""), ("rpc error: code = ", "desc = ")] {
+        if let Some((_, rest)) = text.split_once(mark) {
+            text = rest.split_once(end).map_or(rest, |(_, rest)| rest);
+        }
+    }
+    text
+}

@@ -1,0 +1,141 @@
+//! A registry that knows image indexes alone, behind a password when a test
+//! wants one: enough to say "unauthorized" and "not for this platform" as real
+//! ones do. On the loopback, where a container runtime expects no TLS.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use super::{Result, Trying, hexadecimal};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// A running registry; dropping it ends it.
+pub struct Registry {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Content {
+    password: bool,
+    /// `podcradle/NAME:TAG` as the path of its manifest, and digests.
+    manifests: BTreeMap<String, (&'static str, Vec<u8>)>,
+}
+
+impl Registry {
+    /// One without a password, where `podcradle/foreign:1` is an index for
+    /// riscv64 alone.
+    pub fn serve() -> Result<Self> {
+        Self::start(false)
+    }
+
+    /// One that nobody has the password of.
+    pub fn private() -> Result<Self> {
+        Self::start(true)
+    }
+
+    fn start(password: bool) -> Result<Self> {
+        let failed = "start a registry";
+        let listener = TcpListener::bind(("127.0.0.1", 0)).trying(failed)?;
+        listener.set_nonblocking(true).trying(failed)?;
+        let address = listener.local_addr().trying(failed)?;
+        let content = Arc::new(Content {
+            password,
+            manifests: manifests(),
+        });
+        let router = axum::Router::new().fallback(answer).with_state(content);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .trying(failed)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+                    return;
+                };
+                tokio::select! {
+                    _ = axum::serve(listener, router).into_future() => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Self {
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// The image of this name in it.
+    pub fn image(&self, name: &str) -> String {
+        format!("{}/podcradle/{name}:1", self.address)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn manifests() -> BTreeMap<String, (&'static str, Vec<u8>)> {
+    let bytes = |value: &Value| value.to_string().into_bytes();
+    let digest = |bytes: &[u8]| format!("sha256:{}", hexadecimal(&Sha256::digest(bytes)));
+    let manifest = bytes(&json!({
+        "schemaVersion": 2, "mediaType": MANIFEST, "layers": [],
+        "config": {
+            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "size": 2, "digest": digest(b"{}"),
+        },
+    }));
+    let index = bytes(&json!({
+        "schemaVersion": 2, "mediaType": INDEX,
+        "manifests": [{
+            "mediaType": MANIFEST, "size": manifest.len(), "digest": digest(&manifest),
+            "platform": { "os": "linux", "architecture": "riscv64" },
+        }],
+    }));
+    let path = |reference: &str| format!("/v2/podcradle/foreign/manifests/{reference}");
+    BTreeMap::from([
+        (path(&digest(&manifest)), (MANIFEST, manifest)),
+        (path(&digest(&index)), (INDEX, index.clone())),
+        (path("1"), (INDEX, index)),
+    ])
+}
+
+async fn answer(State(content): State<Arc<Content>>, uri: Uri, headers: HeaderMap) -> Response {
+    if content.password && !headers.contains_key("authorization") {
+        let challenge = [("www-authenticate", r#"Basic realm="podcradle""#)];
+        return (StatusCode::UNAUTHORIZED, challenge).into_response();
+    }
+    if uri.path() == "/v2/" {
+        return StatusCode::OK.into_response();
+    }
+    let Some((kind, body)) = content.manifests.get(uri.path()) else {
+        let errors =
+            json!({ "errors": [{ "code": "MANIFEST_UNKNOWN", "message": "manifest unknown" }] });
+        return (StatusCode::NOT_FOUND, errors.to_string()).into_response();
+    };
+    let digest = format!("sha256:{}", hexadecimal(&Sha256::digest(body)));
+    let headers = [
+        ("content-type", (*kind).to_owned()),
+        ("docker-content-digest", digest),
+    ];
+    (headers, body.clone()).into_response()
+}

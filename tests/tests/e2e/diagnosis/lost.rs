@@ -1,0 +1,97 @@
+//! Pods that go although nothing is wrong with their host.
+
+use podcradle_tests::e2e::admission::{NEVER_READY, Policy};
+use podcradle_tests::e2e::{Arch, NAMESPACE, Running, WATCHDOG};
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use serde_json::json;
+
+use super::support::{Expected, Row};
+use crate::Test;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("a_lifetime_that_runs_out", deadline),
+    ("a_pod_that_somebody_deletes", deleted),
+    ("a_pod_that_the_eviction_api_takes", evicted),
+    ("a_host_that_fills_the_disk", disk),
+];
+
+const SLEEP: [&str; 2] = ["sleep", "1000"];
+
+/// A launch that waits for its host, which runs already.
+fn waiting(row: &Row) -> Result<(Policy<'_>, Running), Stop> {
+    let Some(policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let launch = row.launch().host(&SLEEP).start()?;
+    launch.wait_for_stderr("the host runs but is not ready", WATCHDOG)?;
+    Ok((policy, launch))
+}
+
+fn deadline(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "lifetime")?;
+    let (_policy, launch) = waiting(&row)?;
+    // Kubernetes lets it shrink, and the shortest a launch takes is a minute.
+    let patch = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
+    let admin = &row.actor.cluster.admin;
+    admin.run(&["patch", "pod", &row.name, "--patch", patch])?;
+    let expected = Expected {
+        code: 6,
+        reason: "LifetimeExceeded",
+        message: &["maximum lifetime ran out"],
+        hint: "--max-lifetime",
+    };
+    row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+fn deleted(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "deleted")?;
+    let (_policy, launch) = waiting(&row)?;
+    let admin = &row.actor.cluster.admin;
+    admin.run(&["delete", "pod", &row.name, "--wait=false"])?;
+    let expected = Expected {
+        code: 6,
+        reason: "DeletedBySomeone",
+        message: &["deleted by someone else"],
+        hint: "who deletes Pods",
+    };
+    row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+fn evicted(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "evicted")?;
+    let (_policy, launch) = waiting(&row)?;
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": { "name": row.name, "namespace": NAMESPACE },
+    });
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}/eviction", row.name);
+    let admin = &row.actor.cluster.admin;
+    admin
+        .try_send(&["create", "--raw", &path], &eviction)?
+        .with_code(0)?;
+    let expected = Expected {
+        code: 6,
+        reason: "Evicted",
+        message: &["no fault of its host", "Eviction API"],
+        hint: "launch again",
+    };
+    row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+fn disk(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "disk")?;
+    let limit = r#"JSONPatch{op: "add", path: "/spec/containers/0/resources/limits/ephemeral-storage", value: "1Mi"}]"#;
+    let patch = format!("{}, {limit}", NEVER_READY.trim_end_matches(']'));
+    let Some(_policy) = Policy::patch(&row.actor, NAMESPACE, &row.name, &patch)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let script = "head -c 8M /dev/zero > \"$HOME/fill\"; exec sleep 1000";
+    let launch = row.launch().host(&["sh", "-c", script]);
+    let expected = Expected {
+        code: 6,
+        reason: "Evicted",
+        message: &["more disk than its limit", "1Mi"],
+        hint: "--ephemeral-storage-limit",
+    };
+    row.fails(launch.try_run()?, &expected).map(drop)
+}

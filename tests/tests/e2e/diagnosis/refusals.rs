@@ -1,0 +1,235 @@
+//! What the API server refuses, and in whose name.
+
+use podcradle_tests::e2e::account::Account;
+use podcradle_tests::e2e::admission::Policy;
+use podcradle_tests::e2e::place::Place;
+use podcradle_tests::e2e::webhook::{Hooked, Webhook};
+use podcradle_tests::e2e::{Arch, Ended};
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use serde_json::json;
+
+use super::support::{Expected, Row, says};
+use crate::Test;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("a_quota_that_is_used_up", quota),
+    ("a_limit_range", limit_range),
+    ("pod_security", pod_security),
+    ("an_admission_policy", policy),
+    ("a_webhook_that_refuses", webhook),
+    ("a_webhook_that_does_not_answer", hanging_webhook),
+    ("a_namespace_that_is_not_there", no_namespace),
+    ("a_namespace_that_is_being_deleted", terminating),
+    ("each_right_that_is_missing_is_named", rights),
+    ("credentials_that_are_not_accepted", unauthorized),
+];
+
+/// A launch in this namespace.
+fn launch_in(row: &Row, place: &str, options: &[&str]) -> Result<Ended, Stop> {
+    let launch = row.launch().option(&["-n", place]).option(options);
+    Ok(launch.host(&["sleep", "1000"]).try_run()?)
+}
+
+fn nothing_in(place: &Place) -> Outcome {
+    let left = place.kubectl(&["get", "services,pods", "--output=name"])?;
+    let left: Vec<_> = left.lines().collect();
+    ensure!(left.is_empty(), "left in {}: {left:?}", place.name);
+    Ok(())
+}
+
+fn quota(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "quota")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    place.create(&json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few-pods" },
+        "spec": { "hard": { "pods": "0" } },
+    }))?;
+    // In force once the quota's own controller has counted.
+    place.kubectl(&[
+        "wait",
+        "resourcequota/few-pods",
+        "--for=jsonpath={.status.hard.pods}=0",
+        "--timeout=60s",
+    ])?;
+    let ended = launch_in(&row, &place.name, &["--timeout", "4s"])?;
+    let expected = Expected {
+        code: 4,
+        reason: "Quota",
+        message: &["exceeded quota: few-pods", "limited: pods=0", &place.name],
+        hint: "have the quota raised",
+    };
+    row.is_refused(ended, &expected)?;
+    nothing_in(&place)
+}
+
+fn limit_range(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "limit-range")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    place.create(&json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "small" },
+        "spec": { "limits": [{ "type": "Container", "max": { "memory": "1Gi" } }] },
+    }))?;
+    let ended = launch_in(&row, &place.name, &[])?;
+    let expected = Expected {
+        code: 4,
+        reason: "Policy",
+        message: &["maximum memory usage per Container is 1Gi"],
+        hint: "--memory-limit",
+    };
+    row.is_refused(ended, &expected)?;
+    nothing_in(&place)
+}
+
+fn pod_security(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "pod-security")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    // A volume that `restricted` does not allow, added by an admission plug-in.
+    let volume = r#"[JSONPatch{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{
+        name: "host", hostPath: Object.spec.volumes.hostPath{path: "/"}
+    }}]"#;
+    let Some(_policy) = Policy::patch(&row.actor, &place.name, &row.name, volume)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let ended = launch_in(&row, &place.name, &[])?;
+    let expected = Expected {
+        code: 4,
+        reason: "Policy",
+        message: &["violates PodSecurity \"restricted:latest\"", "hostPath"],
+        hint: "Pod Security",
+    };
+    row.is_refused(ended, &expected)?;
+    nothing_in(&place)
+}
+
+fn policy(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "admission-policy")?;
+    let why = "sandboxes are launched on weekdays alone";
+    let Some(_policy) = Policy::refuse(&row.actor, &row.name, why)? else {
+        return Err(skip("the cluster has no ValidatingAdmissionPolicy"));
+    };
+    let expected = Expected {
+        code: 4,
+        reason: "Policy",
+        message: &["ValidatingAdmissionPolicy", why],
+        hint: "whoever runs the cluster",
+    };
+    row.is_refused(row.launch().try_run()?, &expected).map(drop)
+}
+
+fn webhook(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "webhook-refuses")?;
+    row.actor.cluster.audit.as_ref().map_err(skip)?;
+    let _hook = Hooked::start(&row.actor, &row.name, Webhook::Refuses)?;
+    let expected = Expected {
+        code: 4,
+        reason: "Policy",
+        message: &[
+            "hook.podcradle.test",
+            "images must come from the vetted registry",
+        ],
+        hint: "whoever runs the cluster",
+    };
+    row.is_refused(row.launch().try_run()?, &expected).map(drop)
+}
+
+fn hanging_webhook(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "webhook-hangs")?;
+    row.actor.cluster.audit.as_ref().map_err(skip)?;
+    let _hook = Hooked::start(&row.actor, &row.name, Webhook::Hangs)?;
+    let expected = Expected {
+        code: 4,
+        reason: "Policy",
+        message: &["hook.podcradle.test", "does not answer"],
+        hint: "whoever runs the cluster",
+    };
+    let launch = row.launch().option(&["--timeout", "5s"]);
+    row.is_refused(launch.try_run()?, &expected).map(drop)
+}
+
+fn no_namespace(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "namespace-missing")?;
+    let account = Account::everywhere(&row.actor)?;
+    row.middle.go_as(&row.actor, &account.token)?;
+    let ended = launch_in(&row, "podcradle-nowhere", &[])?;
+    let expected = Expected {
+        code: 5,
+        reason: "Namespace",
+        message: &["namespaces \"podcradle-nowhere\" not found"],
+        hint: "-n",
+    };
+    row.is_refused(ended, &expected).map(drop)
+}
+
+fn terminating(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "namespace-terminating")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    // Its roles go first when a namespace goes; what holds it is this.
+    let account = Account::everywhere(&row.actor)?;
+    row.middle.go_as(&row.actor, &account.token)?;
+    place.create(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "holds", "finalizers": ["podcradle.test/holds"] },
+    }))?;
+    place.kubectl(&["delete", "namespace", &place.name, "--wait=false"])?;
+    let ended = launch_in(&row, &place.name, &[]);
+    let free = r#"{"metadata":{"finalizers":null}}"#;
+    place.kubectl(&[
+        "patch",
+        "configmap",
+        "holds",
+        "--type=merge",
+        "--patch",
+        free,
+    ])?;
+    let expected = Expected {
+        code: 5,
+        reason: "Namespace",
+        message: &["because it is being terminated"],
+        hint: "-n",
+    };
+    row.is_refused(ended?, &expected).map(drop)
+}
+
+fn rights(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "right-missing")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    for (verb, resource) in [
+        ("create", "pods"),
+        ("create", "secrets"),
+        ("patch", "pods"),
+        ("watch", "pods"),
+        ("patch", "services"),
+        ("create", "services"),
+    ] {
+        place.all_but(&row.actor, verb, resource)?;
+        let ended = launch_in(&row, &place.name, &[])?;
+        let right = format!("{verb} {resource}");
+        let expected = Expected {
+            code: 4,
+            reason: "Denied",
+            message: &[&right, &place.name, "deploy/role.yaml"],
+            hint: "deploy/",
+        };
+        says(ended, &expected)?;
+        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
+        nothing_in(&place)?;
+    }
+    let mut refusals = row.middle.refusals();
+    // What the collector was quicker to delete does not count.
+    refusals.retain(|status| status["code"] == 403);
+    ensure!(refusals.len() == 6, "refused: {refusals:#?}");
+    row.keep_status(&refusals[0])
+}
+
+fn unauthorized(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "credentials-refused")?;
+    row.middle.go_as(&row.actor, "no.such.token")?;
+    let expected = Expected {
+        code: 3,
+        reason: "Unauthorized",
+        message: &["does not accept the credentials"],
+        hint: "renew the credentials",
+    };
+    row.is_refused(row.launch().try_run()?, &expected).map(drop)
+}

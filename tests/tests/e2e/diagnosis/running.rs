@@ -1,0 +1,112 @@
+//! Containers that ran, and how that ended.
+
+use podcradle_tests::e2e::Arch;
+use podcradle_tests::e2e::admission::Policy;
+use podcradle_tests::e2e::git::Repository;
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use serde_json::Value;
+
+use super::support::{Expected, Row};
+use crate::Test;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("a_clone_that_fails", clone_fails),
+    ("a_host_that_ends", host_ends),
+    ("a_host_that_is_not_in_the_image", no_host),
+    ("a_host_that_uses_too_much_memory", host_memory),
+    ("a_clone_that_uses_too_much_memory", clone_memory),
+];
+
+fn log(error: &Value, text: &str) -> Outcome {
+    let log = error["log"].as_str().unwrap_or_default();
+    ensure!(log.contains(text), "no {text:?} in the log: {error:#}");
+    Ok(())
+}
+
+fn clone_fails(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "clone-fails")?;
+    let repository = Repository::serve(row.actor.cluster.address)?;
+    let url = repository.missing_url();
+    let expected = Expected {
+        code: 6,
+        reason: "InitFailed",
+        message: &["workspace-prep failed", "128", &url],
+        hint: "--repo",
+    };
+    let error = row.fails(row.launch().option(&["--repo", &url]).try_run()?, &expected)?;
+    log(&error, "fatal: repository")
+}
+
+/// A launch whose host runs, and is never ready.
+fn not_ready(arch: Arch, row: &'static str) -> Result<Row, Stop> {
+    Row::new(arch, row)
+}
+
+fn host_ends(arch: Arch) -> Outcome {
+    let row = not_ready(arch, "host-ends")?;
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let script = "echo the last words of the host >&2; exit 9";
+    let launch = row.launch().host(&["sh", "-c", script]);
+    let expected = Expected {
+        code: 6,
+        reason: "HostEnded",
+        message: &["before it was ready", "code 9"],
+        hint: "log",
+    };
+    let error = row.fails(launch.try_run()?, &expected)?;
+    ensure!(error["report"]["exitCode"] == 9, "report: {error:#}");
+    log(&error, "the last words of the host")
+}
+
+fn no_host(arch: Arch) -> Outcome {
+    let row = not_ready(arch, "host-missing")?;
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let expected = Expected {
+        code: 6,
+        reason: "HostEnded",
+        message: &["could not be executed", "no-such-host"],
+        hint: "-- HOST",
+    };
+    let launch = row.launch().host(&["no-such-host"]);
+    row.fails(launch.try_run()?, &expected).map(drop)
+}
+
+fn host_memory(arch: Arch) -> Outcome {
+    let row = not_ready(arch, "host-memory")?;
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    // A shell variable of 256 MiB.
+    let script = "x=$(head -c 256M /dev/zero | tr '\\0' x); sleep 1000";
+    let launch = row
+        .launch()
+        .option(&["--memory-limit", "64Mi"])
+        .host(&["sh", "-c", script]);
+    let expected = Expected {
+        code: 6,
+        reason: "OutOfMemory",
+        message: &["container host", "64Mi"],
+        hint: "--memory-limit",
+    };
+    row.fails(launch.try_run()?, &expected).map(drop)
+}
+
+fn clone_memory(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "clone-memory")?;
+    let repository = Repository::serve_large(row.actor.cluster.address)?;
+    let launch = row
+        .launch()
+        .option(&["--memory-limit", "64Mi", "--repo", &repository.url()]);
+    let expected = Expected {
+        code: 6,
+        reason: "OutOfMemory",
+        message: &["container workspace-prep", "64Mi"],
+        hint: "--memory-limit",
+    };
+    row.fails(launch.try_run()?, &expected).map(drop)
+}
