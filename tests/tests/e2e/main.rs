@@ -10,6 +10,7 @@ mod calls;
 mod collector;
 mod diagnosis;
 mod failures;
+mod fields;
 mod inject;
 mod input;
 mod interrupt;
@@ -30,7 +31,7 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 12] = [
+    let areas: [(&str, &[(&str, Test)]); 13] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ("names", names::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
+        ("fields", fields::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
