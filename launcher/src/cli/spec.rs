@@ -10,6 +10,7 @@ use super::args::{Global, Wanted};
 use super::exit::Failed;
 
 /// A sandbox that is wanted.
+#[derive(Clone)]
 pub struct Named {
     /// What it is to be; valid.
     pub spec: SandboxSpec,

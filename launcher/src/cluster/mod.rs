@@ -5,6 +5,7 @@
 mod class;
 mod config;
 mod objects;
+mod throttle;
 pub(crate) use objects::pods_of;
 
 use std::fmt::Debug;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 pub use class::{Call, Error, by_status, classify};
 pub use config::{ConfigError, Source, load};
 pub use objects::{Deletion, LogOptions};
+use throttle::Throttle;
 
 /// Longest a single try may take.
 const TRY: Duration = Duration::from_secs(10);
@@ -36,6 +38,9 @@ pub struct Cluster {
     /// Watches have a connection of their own: on a shared one they delay the
     /// calls behind them.
     watches: Client,
+    /// A Lease must not be lost because its renewal stood in a queue.
+    renewals: Client,
+    throttle: Throttle,
     namespace: String,
     server: String,
 }
@@ -113,7 +118,9 @@ impl Cluster {
         };
         Ok(Self {
             client: client(config.clone())?,
-            watches: client(config)?,
+            watches: client(config.clone())?,
+            renewals: client(config)?,
+            throttle: Throttle::new(),
             namespace,
             server,
         })
@@ -146,6 +153,13 @@ impl Cluster {
         Api::namespaced(self.watches.clone(), &self.namespace)
     }
 
+    pub(crate) fn renewal_api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.renewals.clone(), &self.namespace)
+    }
+
     pub(crate) fn what(&self, verb: &'static str, resource: &'static str, name: &str) -> Call {
         Call {
             verb,
@@ -162,15 +176,32 @@ impl Cluster {
         deadline: Deadline,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        let timed_out = |call, after| Error::TimedOut {
+            call,
+            server: self.server.clone(),
+            after,
+        };
+        let waited = deadline.left();
+        let turn = self.throttle.turn(&call);
+        let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
+            return Err(timed_out(call, waited));
+        };
         let after = deadline.left().min(TRY);
         match tokio::time::timeout(after, request).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(classify(call, &self.server, &error)),
-            Err(_) => Err(Error::TimedOut {
-                call,
-                server: self.server.clone(),
-                after,
-            }),
+            Ok(Err(error)) => {
+                let error = classify(call, &self.server, &error);
+                if let Error::Busy {
+                    code: 429,
+                    retry_after: Some(time),
+                    ..
+                } = &error
+                {
+                    self.throttle.pause(*time);
+                }
+                Err(error)
+            }
+            Err(_) => Err(timed_out(call, after)),
         }
     }
 

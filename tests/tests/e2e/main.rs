@@ -20,6 +20,7 @@ mod names;
 mod policy;
 mod readme;
 mod secrecy;
+mod spec;
 mod stop;
 
 use std::process::ExitCode;
@@ -31,7 +32,7 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 13] = [
+    let areas: [(&str, &[(&str, Test)]); 14] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
     ];
