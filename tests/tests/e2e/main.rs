@@ -6,6 +6,8 @@
 //! `make build images`. With `PODCRADLE_KUBECONFIG` the same tests run against a
 //! cluster that is already there.
 
+mod again;
+mod bulk;
 mod calls;
 mod collector;
 mod diagnosis;
@@ -16,6 +18,7 @@ mod interrupt;
 mod life;
 mod manifest;
 mod names;
+mod owner;
 mod policy;
 mod readme;
 mod secrecy;
@@ -31,12 +34,15 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 13] = [
+    let areas: [(&str, &[(&str, Test)]); 16] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
         ("names", names::TESTS),
+        ("again", again::TESTS),
+        ("bulk", bulk::TESTS),
+        ("owner", owner::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("inject", inject::TESTS),
