@@ -6,16 +6,20 @@
 //! `make build images`. With `PODCRADLE_KUBECONFIG` the same tests run against a
 //! cluster that is already there.
 
+mod again;
+mod bulk;
 mod calls;
 mod collector;
 mod diagnosis;
 mod failures;
+mod fields;
 mod inject;
 mod input;
 mod interrupt;
 mod life;
 mod manifest;
 mod names;
+mod owner;
 mod policy;
 mod readme;
 mod secrecy;
@@ -31,14 +35,18 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 13] = [
+    let areas: &[(&str, &[(&str, Test)])] = &[
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
         ("names", names::TESTS),
+        ("again", again::TESTS),
+        ("bulk", bulk::TESTS),
+        ("owner", owner::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
+        ("fields", fields::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
@@ -49,7 +57,7 @@ fn main() -> ExitCode {
     // They wait for the kubelet more than they compute.
     let mut suite = Suite::new().threads(4);
     for arch in [Arch::Amd64, Arch::Arm64] {
-        for (area, tests) in areas {
+        for &(area, tests) in areas {
             for &(name, test) in tests {
                 suite.test(format!("{}::{area}::{name}", arch.name()), move || {
                     test(arch)
