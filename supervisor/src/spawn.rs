@@ -41,6 +41,7 @@ enum Fault {
 }
 
 /// Starts the host, `in_front` when it is to have the terminal; the child never comes back.
+/// `last` is called when all is ready but the host, with room for `oom::kills`.
 ///
 /// *Errors*: a line for the person who wrote the command: a secret that cannot be read, no
 /// memory, no process.
@@ -50,6 +51,7 @@ pub fn spawn(
     given: Given,
     in_front: bool,
     note: &ExecNote,
+    last: impl FnOnce(&mut [u8]),
 ) -> Result<i32, Complaint> {
     let no_memory =
         |errno: Errno| complain(&[b"memory for the host's start: ", errors::text(errno)]);
@@ -69,6 +71,7 @@ pub fn spawn(
     let listen = arena.bytes(32).map_err(no_memory)?;
     let path = arena.bytes(PATH_ROOM).map_err(no_memory)?;
     let script = arena.bytes(PATH_ROOM).map(Some).map_err(no_memory)?;
+    last(path);
     let own = sys::getpid();
     // Asked before the fork: the parent's setpgid may come before the child's first step.
     let our_group = in_front.then(sys::getpgrp);
@@ -78,6 +81,9 @@ pub fn spawn(
             errors::text(errno),
         ])),
         Ok(Side::Parent(pid)) => {
+            // The kernel likes to start the child where we run, once we rest: the host comes
+            // first, our own affairs can wait until it runs.
+            sys::step_aside();
             if !plan.own_session {
                 // The child does so, too: whoever comes first.
                 let _ = sys::own_group(pid);
@@ -238,8 +244,8 @@ fn settle_in(plan: &Plan<'_>, given: Given, our_group: Option<i32>) {
         let _ = terminal::adopt(0);
     } else {
         let _ = sys::own_group(0);
-        drop_copies_from_terminal();
         if let Some(group) = our_group {
+            drop_copies_from_terminal();
             foreground::pass(group, sys::getpid());
         }
     }

@@ -12,7 +12,8 @@ use crate::report::{self, Report};
 use crate::signals::{self, CONT, KILL, STOP, SignalSet, TERM};
 use crate::spawn::{self, Given};
 use crate::step::{self, Action, Actions, Event, Millis, State, Stop, Suspend};
-use crate::sys::{self, Taken, file, memory::ExecNote};
+use crate::sys::memory::{Arena, ExecNote};
+use crate::sys::{self, Taken, file};
 use crate::text::Text;
 use crate::{descriptors, errors, foreground, log, oom, shutdown};
 
@@ -56,8 +57,6 @@ impl<'a> Supervisor<'a> {
 
     /// Runs to the end of the host and beyond. Exits the process.
     pub fn run(mut self) -> ! {
-        // Before the host: it may run into its limit at once.
-        self.oom_before = oom::kills(self.plan.cgroup_root);
         let (state, actions) = step::begin();
         self.state = state;
         self.perform(actions);
@@ -74,7 +73,10 @@ impl<'a> Supervisor<'a> {
             // Reaping comes first: SIGCHLD may be stuck behind a flood of others, and what is
             // dead must not be signalled.
             more = self.reap();
-            if let Ok(taken) = taken {
+            // What SIGCHLD stands for has just been done.
+            if let Ok(taken) = taken
+                && taken.signal != libc::SIGCHLD
+            {
                 self.signal(taken);
             }
             if self.state.next_timer().is_some_and(|at| now() >= at) {
@@ -125,7 +127,17 @@ impl<'a> Supervisor<'a> {
             // On a restart, too: we took it back when the last host ended.
             self.has_terminal = foreground::is(sys::getpgrp());
         }
-        match spawn::spawn(self.plan, self.given, self.has_terminal, self.note) {
+        let first_host = self.group == 0;
+        let mut oom_before = self.oom_before;
+        let last = |room: &mut [u8]| {
+            // While nothing of the host has run: it may hit its limit at once.
+            if first_host {
+                oom_before = oom::kills(self.plan.cgroup_root, room);
+            }
+        };
+        let spawned = spawn::spawn(self.plan, self.given, self.has_terminal, self.note, last);
+        self.oom_before = oom_before;
+        match spawned {
             Ok(pid) => {
                 self.group = pid;
                 if self.plan.verbosity > 0 {
@@ -318,7 +330,13 @@ impl<'a> Supervisor<'a> {
 
     #[inline(never)]
     fn exit(&self, code: u8) -> ! {
-        let after = oom::kills(self.plan.cgroup_root);
+        // A mapping of its own: the stack of PID 1 stays small.
+        let arena = Arena::new(oom::ROOM);
+        let room = arena.as_ref().map(|arena| arena.bytes(oom::ROOM));
+        let after = match room {
+            Ok(Ok(room)) => oom::kills(self.plan.cgroup_root, room),
+            _ => None,
+        };
         let oom_kills = match (self.oom_before, after) {
             (Some(before), Some(after)) => Some(after.saturating_sub(before)),
             _ => None,

@@ -22,7 +22,7 @@ pub struct Running {
     pub out: Stream,
     /// Its terminal, when it has one.
     pub terminal: Option<Pty>,
-    /// When it was cloned, by [`super::monotonic`].
+    /// When its exec began, by [`super::monotonic`].
     pub launched: u64,
     /// When its exec had happened.
     pub started: Instant,
