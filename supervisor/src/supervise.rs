@@ -7,17 +7,16 @@ use nix::errno::Errno;
 
 use crate::args::{Complaint, Plan, first};
 use crate::flags::Persona;
+use crate::policy::{MILLI, Suspend};
 use crate::reap::{self, Change, End};
 use crate::report::{self, Report};
 use crate::signals::{self, CONT, KILL, STOP, SignalSet, TERM};
 use crate::spawn::{self, Given};
-use crate::step::{self, Action, Actions, Event, Millis, State, Stop, Suspend};
+use crate::step::{self, Action, Actions, Event, State, Stop};
 use crate::sys::memory::{Arena, ExecNote};
 use crate::sys::{self, Taken, file};
 use crate::text::Text;
-use crate::{descriptors, errors, foreground, log, oom, shutdown};
-
-const NANOS: u64 = 1_000_000;
+use crate::{descriptors, errors, foreground, log, oom, search, shutdown};
 
 /// A supervisor at work.
 pub struct Supervisor<'a> {
@@ -32,10 +31,6 @@ pub struct Supervisor<'a> {
     group: i32,
     has_terminal: bool,
     warned: bool,
-}
-
-fn now() -> Millis {
-    sys::monotonic_nanos() / NANOS
 }
 
 impl<'a> Supervisor<'a> {
@@ -79,7 +74,11 @@ impl<'a> Supervisor<'a> {
             {
                 self.signal(taken);
             }
-            if self.state.next_timer().is_some_and(|at| now() >= at) {
+            if self
+                .state
+                .next_timer()
+                .is_some_and(|at| sys::monotonic_nanos() >= at)
+            {
                 self.handle(Event::Timer);
             }
         }
@@ -90,12 +89,13 @@ impl<'a> Supervisor<'a> {
         if more {
             return Some(0);
         }
-        let timer = self.state.next_timer()?.saturating_mul(NANOS);
+        let timer = self.state.next_timer()?;
         Some(timer.saturating_sub(sys::monotonic_nanos()))
     }
 
     fn handle(&mut self, event: Event) {
-        let (state, actions) = step::step(&self.plan.policy, self.state, event, now());
+        let (state, actions) =
+            step::step(&self.plan.policy, self.state, event, sys::monotonic_nanos());
         self.state = state;
         self.perform(actions);
     }
@@ -205,12 +205,12 @@ impl<'a> Supervisor<'a> {
     #[inline(never)]
     fn host_ended(&mut self, end: End) {
         let mut end = end;
-        if let Some((errno, line)) = spawn::failure(first(self.plan.host), self.note) {
+        if let Some((errno, line)) = search::failure(first(self.plan.host), self.note) {
             log::line(line.as_bytes());
             self.message = line;
             end = End::Exec {
                 errno: errno as i32,
-                code: spawn::exit_code(errno),
+                code: search::exit_code(errno),
             };
         } else if self.plan.verbosity > 0 {
             let mut line = Text::<64>::new();
@@ -346,7 +346,7 @@ impl<'a> Supervisor<'a> {
             state: &self.state,
             message: self.message.as_bytes(),
             oom_kills,
-            uptime_ms: sys::monotonic_nanos().saturating_sub(self.began) / NANOS,
+            uptime_ms: sys::monotonic_nanos().saturating_sub(self.began) / MILLI,
             host: first(self.plan.host),
         };
         write_report(&report, self.plan);
