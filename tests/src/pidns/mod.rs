@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use filter::Filter;
 pub use procfs::Process;
 pub use pty::Pty;
-pub use running::{Running, eventually, kill};
+pub use running::{Running, eventually, kill, parse_report};
 pub use setup::Setup;
 pub use spawn::monotonic;
 pub use stream::Stream;

@@ -19,6 +19,8 @@ pub(super) enum Mount {
     Proc,
     /// Hides a directory behind an empty file system.
     Empty(CString),
+    /// A disk of this size (`size=N`).
+    Disk(CString, CString),
     ReadOnlyRoot,
 }
 
@@ -293,6 +295,11 @@ fn mounts(plan: &Plan) -> io::Result<()> {
             Mount::Empty(at) => {
                 let tmpfs = c"tmpfs".as_ptr();
                 mount(tmpfs, at.as_ptr(), tmpfs, 0)?;
+            }
+            Mount::Disk(at, size) => {
+                let (tmpfs, options) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
+                // SAFETY: all strings end in NUL and outlive the call.
+                check(unsafe { libc::mount(tmpfs, at.as_ptr(), tmpfs, 0, options) })?;
             }
             Mount::ReadOnlyRoot => {
                 let flags = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
