@@ -138,10 +138,12 @@ impl Subject {
     /// How often a race is tried: `full` times where `PODCRADLE_RACES=full` asks for it, else
     /// as often as takes seconds, and less where each round is dear.
     pub fn rounds(&self, full: usize) -> usize {
-        let part = match env::var_os("PODCRADLE_RACES") {
-            Some(word) if word == "full" => 1,
-            _ if self.dear() => 20,
-            _ => 4,
+        let wanted = env::var_os("PODCRADLE_RACES").is_some_and(|word| word == "full");
+        let part = match (wanted, self.dear()) {
+            (true, false) => 1,
+            (false, false) => 4,
+            (true, true) => 10,
+            (false, true) => 20,
         };
         full / part
     }
