@@ -1,10 +1,11 @@
 //! Orphans: all are reaped, none is counted twice, and none of it ever costs
 //! the host's exit code.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use podcradle_tests::ensure;
-use podcradle_tests::harness::Outcome;
+use podcradle_tests::harness::{Outcome, skip};
 use podcradle_tests::pidns::{Process, Running, Setup, Subject, eventually, kill, procfs};
 
 crate::cases![
@@ -19,6 +20,7 @@ crate::cases![
     a_stopped_host_is_not_a_dead_one,
     a_traced_host_reaches_its_own_exit: "QEMU user emulation has no ptrace: the tracer's calls are ENOSYS",
     a_traced_orphan_reaches_its_own_exit: "QEMU user emulation has no ptrace: the tracer's calls are ENOSYS",
+    a_debugger_that_comes_and_goes_is_no_end,
     without_work_it_does_not_wake_up,
     with_w_each_orphan_that_is_reaped_is_named,
     not_as_pid_1_it_adopts_the_orphans_of_its_host: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
@@ -146,6 +148,37 @@ fn a_traced_orphan_reaches_its_own_exit(t: &Subject) -> Outcome {
     let mut run = t.with_testhost(&[], &["traced-orphan", "6"]).start()?;
     ensure!(run.line()? == "handled", "the signal was swallowed");
     ensure!(run.code()? == 6, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn a_debugger_that_comes_and_goes_is_no_end(t: &Subject) -> Outcome {
+    if Command::new("strace").arg("--version").output().is_err() {
+        return Err(skip("strace is not installed"));
+    }
+    let script = "(sleep 1000 &); echo ready; read end; exit 9";
+    let mut run = t.with_script(&[], script).piped_input().start()?;
+    ensure!(run.line()? == "ready", "no host");
+    let host = run.host()?.pid;
+    let orphan = run.find("the orphan", |p| p.command == "sleep 1000")?.pid;
+    // Its attaching and detaching stop and continue us, the host and an orphan of ours.
+    let all = [run.pid, host, orphan];
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-q", "-o", "/dev/null"]);
+    strace.args(
+        all.iter()
+            .flat_map(|pid| ["-p".to_owned(), pid.to_string()]),
+    );
+    let mut strace = strace.stderr(Stdio::null()).spawn()?;
+    let traced = |pid: &i32| procfs::status(*pid, "TracerPid").is_some_and(|by| by.trim() != "0");
+    eventually("strace", || all.iter().all(traced).then_some(()))?;
+    kill(i32::try_from(strace.id())?, libc::SIGINT)?;
+    strace.wait()?;
+    ensure!(!all.iter().any(traced), "strace is still there");
+    run.reaches(run.pid, 'S')?;
+    run.reaches(host, 'S')?;
+    run.close_input();
+    ensure!(run.code()? == 9, "exit {}", run.code()?);
+    ensure!(run.report()?["end"]["kind"] == "exit", "{}", run.report()?);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ crate::cases![
     it_is_not_made_where_the_kubelet_made_none,
     it_is_written_as_another_user_on_a_read_only_root,
     a_path_that_cannot_be_written_changes_nothing,
+    a_full_disk_changes_nothing,
     a_fifo_without_a_reader_does_not_hang_it,
     a_symlink_is_not_followed,
     a_file_size_limit_changes_nothing,
@@ -210,6 +211,21 @@ fn a_path_that_cannot_be_written_changes_nothing(t: &Subject) -> Outcome {
         .start()?;
     ensure!(run.code()? == 6, "read-only: exit {}", run.code()?);
     ensure!(fs::read(&log)? == b"as it was", "it was written");
+    Ok(())
+}
+
+fn a_full_disk_changes_nothing(t: &Subject) -> Outcome {
+    let script = r#": >disk/log; while echo full >>disk/full; do :; done 2>/dev/null
+        "$@" --termination-log disk/log -- sh -c 'exit 6'; echo "code $?""#;
+    let mut setup = Setup::shell(t, script);
+    let disk = setup.folder()?.join("disk");
+    fs::create_dir(&disk)?;
+    let mut run = setup.small_disk(&disk, 16 * 1024).start()?;
+    ensure!(run.line()? == "code 6", "{}", run.stderr()?);
+    run.code()?;
+    let stderr = run.stderr()?;
+    ensure!(stderr.lines().count() == 1, "{stderr:?}");
+    ensure!(stderr.contains("disk/log"), "{stderr:?}");
     Ok(())
 }
 
