@@ -4,11 +4,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Setup, Subject};
+use podcradle_tests::pidns::{Running, Setup, Subject, copy_program};
 
 crate::cases![
     it_copies_itself_byte_by_byte,
@@ -77,14 +76,6 @@ fn it_copies_itself_over_an_older_copy(t: &Subject) -> Outcome {
         fs::metadata(&copy)?.ino() != before,
         "it was overwritten in place, not replaced"
     );
-    Ok(())
-}
-
-/// By a program of its own: a descriptor of ours that is open for writing would be
-/// in every child that other tests start meanwhile, and executing is refused then.
-fn copy_program(from: &Path, to: &Path) -> Outcome {
-    let done = Command::new("cp").arg(from).arg(to).status()?;
-    ensure!(done.success(), "cp {} ended with {done}", from.display());
     Ok(())
 }
 

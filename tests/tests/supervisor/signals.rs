@@ -2,14 +2,13 @@
 //! moment on, whatever forwarding it meets.
 
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use crate::lasted;
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
 use podcradle_tests::pidns::{
-    Process, Running, Setup, Subject, WATCHDOG, eventually, kill, procfs,
+    Process, Running, Setup, Subject, WATCHDOG, eventually, kill, procfs, write_program,
 };
 
 crate::cases![
@@ -253,12 +252,12 @@ fn a_stop_does_not_hide_that_the_host_could_not_start(t: &Subject) -> Outcome {
 /// Only executing tells that an interpreter is missing, and for that the host's mask is in
 /// force: a stop may come first. Then it is what ended the host, and all of it says so.
 fn a_stop_while_the_exec_fails_counts_as_the_one_or_the_other(t: &Subject) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("script");
+    write_program(&script, b"#!/nope/interpreter\n")?;
     let rounds = t.rounds(2_000);
     for round in 0..rounds {
-        let mut setup = t.init(&[], &["./script"]);
-        let script = setup.folder()?.join("script");
-        std::fs::write(&script, "#!/nope/interpreter\n")?;
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755))?;
+        let setup = t.init(&[], &[]).arg("--").arg(&script);
         let mut run = setup.shared_proc().start()?;
         stop_at(t, &run, Duration::from_millis(1), round, rounds)?;
         let (code, report) = (run.code()?, run.report()?);

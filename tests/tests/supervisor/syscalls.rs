@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
-use podcradle_tests::pidns::{Arch, Filter, Pty, Running, Setup, Subject, eventually, procfs};
+use podcradle_tests::pidns::{
+    Arch, Filter, Pty, Running, Setup, Subject, eventually, procfs, write_program,
+};
 
 crate::cases![
     no_life_makes_a_call_that_is_not_listed: "strace of an emulated program shows the emulator's calls",
@@ -155,9 +156,8 @@ fn wait_for_strace(t: &Subject, life: &Life, pid1: bool) -> Result<Running, Stop
     fs::write(folder.join("token"), "secret\n")?;
     // No file can take the place of a directory.
     fs::create_dir_all(folder.join("taken/podcradle-init"))?;
-    for (name, text) in [("bare", "exit 3\n"), ("broken", "#!/nope\n")] {
-        fs::write(folder.join(name), text)?;
-        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755))?;
+    for (name, text) in [("bare", &b"exit 3\n"[..]), ("broken", b"#!/nope\n")] {
+        write_program(&folder.join(name), text)?;
     }
     let program = if life.name.is_empty() {
         t.path.clone()
