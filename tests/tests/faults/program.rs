@@ -62,11 +62,11 @@ fn live() -> Outcome {
 }
 
 fn thousand() -> Outcome {
-    let program = Cluster::launcher(native()).map_err(skip)?;
-    if std::fs::metadata(&program)?.len() > RELEASE {
+    let built = Cluster::launcher(native()).map_err(skip)?;
+    if std::fs::metadata(&built)?.len() > RELEASE {
         return Err(skip(format!(
             "{} is no release build, and its memory is not what is promised",
-            program.display()
+            built.display()
         )));
     }
     let bed = Bed::new(Vec::new())?;
