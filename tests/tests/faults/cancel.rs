@@ -62,6 +62,7 @@ pub fn add(suite: &mut Suite) {
         );
         Ok(())
     });
+    add_waits(suite);
     suite.test("a_caller_that_panics_leaves_nothing", panics);
     suite.test(
         "a_launcher_dropped_without_a_shutdown_leaves_nothing",
@@ -77,6 +78,27 @@ pub fn add(suite: &mut Suite) {
             Ok(())
         },
     );
+    suite.test("a_launch_outlives_the_runtime_that_dropped_it", || {
+        let bed = Bed::new(Vec::new())?;
+        let launch = bed.launcher.launch(spec(), Token::random())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let task = runtime.spawn(launch);
+        drop(runtime);
+        drop(task);
+        bed.shut_down()?;
+        ensure!(
+            bed.api.objects().is_empty(),
+            "left: {:?}",
+            bed.api.objects()
+        );
+        Ok(())
+    });
+}
+
+/// What a launch waits for, when the spec says.
+fn add_waits(suite: &mut Suite) {
     suite.test("a_launch_that_waits_for_nothing_opens_no_watch", || {
         let bed = Bed::new(Vec::new())?;
         let mut spec = spec();
@@ -100,23 +122,6 @@ pub fn add(suite: &mut Suite) {
         spec.budgets.start = std::time::Duration::from_secs(1);
         let failure = failed(bed.launch_spec(spec)?)?;
         ensure!(failure.reason == Reason::TimedOut, "{failure:?}");
-        Ok(())
-    });
-    suite.test("a_launch_outlives_the_runtime_that_dropped_it", || {
-        let bed = Bed::new(Vec::new())?;
-        let launch = bed.launcher.launch(spec(), Token::random())?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let task = runtime.spawn(launch);
-        drop(runtime);
-        drop(task);
-        bed.shut_down()?;
-        ensure!(
-            bed.api.objects().is_empty(),
-            "left: {:?}",
-            bed.api.objects()
-        );
         Ok(())
     });
 }

@@ -47,7 +47,7 @@ fn live() -> Outcome {
     drop(command);
     let shown = pty.screen.until("no node yet")?;
     // One line, drawn anew in place; plain output would be several.
-    let moves = |text: &str| text.contains("\r") && text.contains("\x1b[");
+    let moves = |text: &str| text.contains('\r') && text.contains("\x1b[");
     ensure!(shown.contains(NAME) && moves(&shown), "shown: {shown:?}");
     bed.api.run_all(podcradle_tests::fakeapi::going_well());
     let shown = pty.screen.until("launched")?;
