@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::cluster::{self, Cluster, ConfigError, Error, Source};
+use crate::cluster::{Cluster, ConfigError, Error, Source};
 use crate::lifecycle::{self, Deleted, Order, Session};
 use crate::manifest;
 use crate::outcome::Outcome;
@@ -227,7 +227,7 @@ impl Launcher {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         self.submit(operation).await.unwrap_or_else(|_| {
-            let call = cluster::Call {
+            let call = crate::cluster::Call {
                 verb: "call",
                 resource: "the launcher",
                 namespace: self.inner.namespace.clone(),
@@ -335,10 +335,7 @@ fn run(
         }
     };
     runtime.block_on(async move {
-        let connected = match cluster::load(source).await {
-            Ok(config) => Cluster::new(config),
-            Err(error) => Err(error),
-        };
+        let connected = Cluster::connect(source).await;
         let Ok(cluster) = connected.as_ref().map(Clone::clone) else {
             let _ = ready.send(connected);
             return;

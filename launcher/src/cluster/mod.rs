@@ -3,8 +3,11 @@
 //! Retry-After; every failure is an [`Error`] that names object and next step.
 
 mod class;
+mod client;
 mod config;
+mod kubeconfig;
 mod objects;
+mod proxy;
 pub(crate) use objects::pods_of;
 
 use std::fmt::Debug;
@@ -17,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 pub use class::{Call, Error, by_status, classify};
-pub use config::{ConfigError, Source, load};
+pub use config::{ConfigError, InCluster, Source, load};
 pub use objects::{Deletion, LogOptions};
 
 /// Longest a single try may take.
@@ -93,28 +96,22 @@ impl Deadline {
 }
 
 impl Cluster {
-    /// Clients for a configuration; nothing is sent yet. Must be called on the
-    /// runtime that will use it.
+    /// Clients for the cluster that `source` leads to; nothing is sent yet. They
+    /// belong to the runtime this is called on.
     ///
     /// # Errors
-    /// When the configuration's certificates or URLs cannot be used.
-    pub fn new(config: kube::Config) -> Result<Self, ConfigError> {
-        let server = config
-            .cluster_url
-            .to_string()
-            .trim_end_matches('/')
-            .to_owned();
-        let namespace = config.default_namespace.clone();
-        let client = |config: kube::Config| {
-            Client::try_from(config).map_err(|error| ConfigError::Client {
-                server: server.clone(),
-                message: error.to_string(),
-            })
-        };
+    /// When no cluster is configured, or its certificates, URLs or credentials
+    /// cannot be used.
+    pub async fn connect(source: &Source) -> Result<Self, ConfigError> {
+        let config = load(source)?;
+        let mut server = server_of(&config);
+        if let Some(proxy) = &config.proxy_url {
+            server = format!("{server} through the proxy {}", proxy::shown(proxy));
+        }
         Ok(Self {
-            client: client(config.clone())?,
-            watches: client(config)?,
-            namespace,
+            namespace: config.default_namespace.clone(),
+            client: client::renewing(source, config.clone()).await?,
+            watches: client::renewing(source, config).await?,
             server,
         })
     }
@@ -124,7 +121,7 @@ impl Cluster {
         &self.namespace
     }
 
-    /// The API server's URL.
+    /// The API server's URL, and the proxy before it.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -197,6 +194,11 @@ impl Cluster {
             }
         }
     }
+}
+
+fn server_of(config: &kube::Config) -> String {
+    let url = config.cluster_url.to_string();
+    url.trim_end_matches('/').to_owned()
 }
 
 /// Pauses before the next try; false when the deadline would pass meanwhile.
