@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use podcradle_launcher::spec::environment::Environment;
 use podcradle_launcher::spec::fields::variable;
 use podcradle_launcher::spec::resolve::profile_of;
@@ -12,7 +12,7 @@ use podcradle_launcher::spec::{Layer, Origin, Problem, Problems, Setting, file, 
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::args::{GlobalArgs, Output};
+use super::args::{GlobalArgs, InCluster, Output};
 use super::exit::Failed;
 
 /// The keys of the configuration file.
@@ -23,17 +23,22 @@ struct ConfigFile {
     namespace: Option<String>,
     context: Option<String>,
     kubeconfig: Option<String>,
+    in_cluster: Option<String>,
     output: Option<String>,
     timeout: Option<String>,
     profile: Option<String>,
     sandbox: Option<Map<String, Value>>,
 }
 
+/// As flag and variable have it; the file has `inCluster`.
+const IN_CLUSTER: &str = "in-cluster";
+
 /// The keys that are not about one sandbox.
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 7] = [
     "namespace",
     "context",
     "kubeconfig",
+    IN_CLUSTER,
     "output",
     "timeout",
     "profile",
@@ -45,6 +50,7 @@ pub struct Global {
     pub namespace: Option<String>,
     pub context: Option<String>,
     pub kubeconfig: Option<PathBuf>,
+    pub in_cluster: InCluster,
     pub output: Output,
     /// `--timeout`; each verb has its default.
     pub timeout: Option<Duration>,
@@ -92,6 +98,10 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
                 .kubeconfig
                 .as_ref()
                 .map(|path| path.display().to_string()),
+            IN_CLUSTER => args
+                .in_cluster
+                .and_then(|when| when.to_possible_value())
+                .map(|value| value.get_name().to_owned()),
             "output" => args
                 .output
                 .and_then(|output| output.to_possible_value())
@@ -143,20 +153,17 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         }
     };
     parse("timeout", &|text| time::parse(text).err());
-    parse("output", &|text| {
-        let known: Vec<_> = Output::value_variants()
-            .iter()
-            .filter_map(|output| Some(output.to_possible_value()?.get_name().to_owned()))
-            .collect();
-        (!known.iter().any(|one| one == text))
-            .then(|| format!("must be one of {}", known.join(", ")))
-    });
+    parse("output", &one_of::<Output>);
+    parse(IN_CLUSTER, &one_of::<InCluster>);
     Problems::of(problems)?;
     let text = |key: &str| get(key).map(|(_, text, _)| text.clone());
     Ok(Global {
         namespace: text("namespace"),
         context: text("context"),
         kubeconfig: text("kubeconfig").map(PathBuf::from),
+        in_cluster: text(IN_CLUSTER)
+            .and_then(|text| InCluster::from_str(&text, false).ok())
+            .unwrap_or(InCluster::Auto),
         output: text("output")
             .and_then(|text| Output::from_str(&text, false).ok())
             .unwrap_or(Output::Table),
@@ -168,9 +175,20 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
     })
 }
 
+/// The rule that `text` breaks when it is none of these words.
+fn one_of<W: ValueEnum>(text: &str) -> Option<String> {
+    let known: Vec<_> = W::value_variants()
+        .iter()
+        .filter_map(|word| Some(word.to_possible_value()?.get_name().to_owned()))
+        .collect();
+    let is_known = known.iter().any(|one| one == text);
+    (!is_known).then(|| format!("must be one of {}", known.join(", ")))
+}
+
 /// A key as whoever set it knows it.
 fn named(origin: &Origin, key: &str) -> String {
     match origin {
+        Origin::Config(name) if key == IN_CLUSTER => format!("{name}: inCluster"),
         Origin::Config(name) => format!("{name}: {key}"),
         origin => origin.field(key, key),
     }
@@ -226,7 +244,8 @@ fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
     };
     let mut keys = Keys::new();
     for key in KEYS {
-        let Some(text) = value.get(key).and_then(Value::as_str) else {
+        let in_file = if key == IN_CLUSTER { "inCluster" } else { key };
+        let Some(text) = value.get(in_file).and_then(Value::as_str) else {
             continue;
         };
         keys.push((key, text.to_owned(), origin.clone()));

@@ -6,28 +6,37 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use http::{Request, Response, StatusCode};
 
 use super::config::{ConfigError, Source, load};
 
 /// Longest an exec plugin may take; one that asks a person is slow.
-const CREDENTIALS: Duration = Duration::from_secs(60);
+const CREDENTIALS: Duration = Duration::from_mins(1);
 
 struct Renewed {
     source: Source,
-    current: Mutex<(Client, u64)>,
+    /// The client, and the how manieth it is.
+    current: Mutex<Option<(Client, u64)>>,
     /// Held while credentials are read: one reader for all that wait.
     reading: tokio::sync::Mutex<()>,
 }
 
-/// A client for `config`, which `source` led to.
-pub(super) async fn renewing(source: &Source, config: kube::Config) -> Result<Client, ConfigError> {
-    let namespace = config.default_namespace.clone();
+/// A client for `config`, which `source` led to. With none the client makes
+/// itself ready when it is first used: an exec plugin takes its time.
+pub(super) async fn renewing(
+    source: &Source,
+    namespace: &str,
+    config: Option<kube::Config>,
+) -> Result<Client, ConfigError> {
+    let first = match config {
+        Some(config) => Some((build(config).await?, 0)),
+        None => None,
+    };
     let renewed = Arc::new(Renewed {
         source: source.clone(),
-        current: Mutex::new((build(config).await?, 0)),
+        current: Mutex::new(first),
         reading: tokio::sync::Mutex::default(),
     });
     let service = tower::service_fn(move |request| {
@@ -71,7 +80,10 @@ pub(super) fn problem(error: &kube::Error) -> String {
 
 impl Renewed {
     async fn send(&self, request: Request<Body>) -> kube::Result<Response<Body>> {
-        let (client, version) = self.current();
+        let (client, version) = match self.current() {
+            Some(current) => current,
+            None => self.newer_than(None).await.map_err(failed)?,
+        };
         let (parts, body) = request.into_parts();
         let again = body.try_clone();
         let answer = client
@@ -80,39 +92,35 @@ impl Renewed {
         let (StatusCode::UNAUTHORIZED, Some(body)) = (answer.status(), again) else {
             return Ok(answer);
         };
-        let Some(client) = self.renew(version).await else {
-            return Ok(answer);
-        };
-        client.send(Request::from_parts(parts, body)).await
+        tracing::debug!("the credentials are refused: reading them again");
+        match self.newer_than(Some(version)).await {
+            Ok((client, _)) => client.send(Request::from_parts(parts, body)).await,
+            Err(error) => {
+                tracing::warn!(%error, "the credentials cannot be read again");
+                Ok(answer)
+            }
+        }
     }
 
-    fn current(&self) -> (Client, u64) {
+    fn current(&self) -> Option<(Client, u64)> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone()
     }
 
     /// A client with credentials that are newer than those of `version`.
-    async fn renew(&self, version: u64) -> Option<Client> {
+    async fn newer_than(&self, version: Option<u64>) -> Result<(Client, u64), ConfigError> {
         let _reading = self.reading.lock().await;
-        let (client, now) = self.current();
-        if now != version {
-            return Some(client);
+        if let Some((client, now)) = self.current().filter(|(_, now)| Some(*now) != version) {
+            return Ok((client, now));
         }
-        tracing::debug!("the credentials are refused: reading them again");
-        let built = match load(&self.source) {
-            Ok(config) => build(config).await,
-            Err(error) => Err(error),
-        };
-        match built {
-            Ok(client) => {
-                let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-                *current = (client.clone(), version + 1);
-                Some(client)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the credentials cannot be read again");
-                None
-            }
-        }
+        let client = build(load(&self.source)?).await?;
+        let newer = (client, version.map_or(0, |version| version + 1));
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(newer.clone());
+        Ok(newer)
     }
+}
+
+fn failed(error: ConfigError) -> kube::Error {
+    kube::Error::Service(Box::new(error))
 }

@@ -1,11 +1,11 @@
 //! One context of a kubeconfig → a client's configuration. Ours and not the
 //! client library's, which takes proxies from the environment on its own and
-//! compares NO_PROXY with the wrong address.
+//! compares `NO_PROXY` with the wrong address.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{AuthInfo, Cluster, ExecAuthCluster, Kubeconfig};
 use http::Uri;
+use kube::config::{AuthInfo, Cluster, ExecAuthCluster, Kubeconfig};
 
 use super::proxy;
 

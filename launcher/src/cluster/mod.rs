@@ -108,10 +108,11 @@ impl Cluster {
         if let Some(proxy) = &config.proxy_url {
             server = format!("{server} through the proxy {}", proxy::shown(proxy));
         }
+        let namespace = config.default_namespace.clone();
         Ok(Self {
-            namespace: config.default_namespace.clone(),
-            client: client::renewing(source, config.clone()).await?,
-            watches: client::renewing(source, config).await?,
+            client: client::renewing(source, &namespace, Some(config)).await?,
+            watches: client::renewing(source, &namespace, None).await?,
+            namespace,
             server,
         })
     }

@@ -1,6 +1,6 @@
 //! Which proxy, if any, stands before the API server. Pure: the kubeconfig's
 //! word counts first, then the environment's, as for kubectl and curl; a server
-//! that NO_PROXY names, and the loopback, are reached without one.
+//! that `NO_PROXY` names, and the loopback, are reached without one.
 
 use std::net::IpAddr;
 
@@ -78,7 +78,7 @@ fn parse(from: &str, url: &str) -> Result<Uri, BadProxy> {
     }
 }
 
-/// Whether `server` is the loopback, or one of NO_PROXY's.
+/// Whether `server` is the loopback, or one of `NO_PROXY`'s.
 fn is_direct(server: &Uri, exceptions: &str) -> bool {
     let host = server.host().unwrap_or_default();
     let host = host
