@@ -201,6 +201,33 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_is_written_to_is_not_read_only_as_a_whole() {
+        let mount = |path: &str, claim: &str, writable| Mount {
+            path: path.into(),
+            claim: Some(claim.into()),
+            secret: None,
+            writable,
+        };
+        let claims = |spec: &mut SandboxSpec| {
+            spec.mounts = vec![
+                mount("/a", "shared", true),
+                mount("/b", "shared", false),
+                mount("/c", "models", false),
+            ];
+        };
+        let volumes = made(claims).spec.unwrap().volumes.unwrap();
+        let sources = volumes
+            .into_iter()
+            .filter_map(|v| v.persistent_volume_claim);
+        let read_only: Vec<_> = sources.map(|source| source.read_only).collect();
+        assert_eq!(read_only, [None, None, Some(true)]);
+        let mounts = host(claims).volume_mounts.unwrap();
+        let mounts = mounts.iter().filter(|m| m.name.starts_with("mount-"));
+        let read_only: Vec<_> = mounts.map(|mount| mount.read_only).collect();
+        assert_eq!(read_only, [None, Some(true), Some(true)]);
+    }
+
+    #[test]
     fn by_key_reference_the_supervisor_is_not_told_of_a_file_that_is_not_there() {
         let by_key = |spec: &mut SandboxSpec| spec.token_delivery = TokenDelivery::SecretKeyRef;
         let host = host(by_key);

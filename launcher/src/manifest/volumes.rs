@@ -30,7 +30,8 @@ pub(super) fn volumes(spec: &SandboxSpec, generation: u32) -> Vec<Volume> {
         volumes.push(token_volume(spec, generation));
     }
     volumes.extend(inject::volume(spec));
-    volumes.extend(spec.mounts.iter().enumerate().map(mounted));
+    let mounts = spec.mounts.iter().enumerate();
+    volumes.extend(mounts.map(|(index, mount)| mounted(spec, index, mount)));
     volumes
 }
 
@@ -83,13 +84,19 @@ fn token_volume(spec: &SandboxSpec, generation: u32) -> Volume {
     }
 }
 
-fn mounted((index, mount): (usize, &Mount)) -> Volume {
+fn mounted(spec: &SandboxSpec, index: usize, mount: &Mount) -> Volume {
+    // The kubelet mounts a claim once for the whole Pod: one read-only volume
+    // of it would make all of them so.
+    let written = |claim: &str| {
+        let mut mounts = spec.mounts.iter();
+        mounts.any(|other| writable(other) && other.claim.as_deref() == Some(claim))
+    };
     Volume {
         name: mount_name(index),
         persistent_volume_claim: mount.claim.as_ref().map(|claim| {
             PersistentVolumeClaimVolumeSource {
                 claim_name: claim.clone(),
-                read_only: (!writable(mount)).then_some(true),
+                read_only: (!written(claim)).then_some(true),
             }
         }),
         secret: mount.secret.as_ref().map(|secret| SecretVolumeSource {

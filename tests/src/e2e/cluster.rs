@@ -23,6 +23,8 @@ pub struct Cluster {
     pub registry: Result<String, String>,
     /// The test bed's name, or why there is none to put images into.
     pub testbed: Result<String, String>,
+    /// The test bed, whose node can be given images, or why there is none.
+    pub bed: Result<String, String>,
     /// An address of this machine that pods reach.
     pub address: IpAddr,
     server: String,
@@ -67,6 +69,9 @@ impl Cluster {
             audit: bed.audit_log().map(Path::to_owned).ok_or_else(|| {
                 "the audit log of the cluster in PODCRADLE_KUBECONFIG cannot be read".to_owned()
             }),
+            bed: bed.node().map(|node| node.name.clone()).ok_or_else(|| {
+                "the cluster in PODCRADLE_KUBECONFIG takes no images from us".to_owned()
+            }),
             registry: bed.registry().map(str::to_owned).ok_or_else(|| {
                 "the cluster in PODCRADLE_KUBECONFIG has no registry of ours to pull from"
                     .to_owned()
@@ -82,7 +87,16 @@ impl Cluster {
 
     /// The sandbox image for this architecture.
     pub fn image(arch: Arch) -> String {
-        let variable = format!("PODCRADLE_SANDBOX_IMAGE_{}", arch.name().to_uppercase());
+        Self::of_ours("sandbox", arch)
+    }
+
+    /// The image of podcradle-init alone for this architecture.
+    pub fn supervisor(arch: Arch) -> String {
+        Self::of_ours("supervisor", arch)
+    }
+
+    fn of_ours(image: &str, arch: Arch) -> String {
+        let variable = format!("PODCRADLE_{image}_IMAGE_{}", arch.name()).to_uppercase();
         // An index alone would give the node's own architecture.
         let suffix = if arch == super::native() {
             String::new()
@@ -90,7 +104,7 @@ impl Cluster {
             format!("-{}", arch.name())
         };
         std::env::var(variable)
-            .unwrap_or_else(|_| format!("localhost/podcradle/sandbox:dev{suffix}"))
+            .unwrap_or_else(|_| format!("localhost/podcradle/{image}:dev{suffix}"))
     }
 
     /// An image that is not ours, for this architecture: busybox.

@@ -8,6 +8,7 @@
 //! actor     one identity with the shipped Role, and `podcradle` run as it
 //! stage     a sandbox whose host has dialled in to a server of the test
 //! audit     what the API server was asked, by whom
+//! bare      an image without a shell
 //! git, proxy  a repository to clone; a network that can be cut
 //! middle    a server before the API server that sees and harms requests
 //! admission  policies that change or refuse a Pod; webhook  a server that answers for one, or not
@@ -19,6 +20,7 @@ pub mod account;
 pub mod actor;
 pub mod admission;
 pub mod audit;
+pub mod bare;
 pub mod cluster;
 pub mod git;
 pub mod kubectl;

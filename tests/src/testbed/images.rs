@@ -143,6 +143,20 @@ fn download_busybox(work: &Path, architecture: &str) -> Result<PathBuf> {
         })
 }
 
+/// Writes the archive of an image that holds one program and nothing else: no
+/// shell, no library, no user.
+pub fn of_one_program(
+    archive: &Path,
+    image: &str,
+    architecture: &str,
+    (name, program): (&str, &[u8]),
+) -> Result<()> {
+    let layer = layer(|tar| entry(tar, EntryType::Regular, name, 0o755, program, None));
+    let layer = layer.at("write a layer of", archive)?;
+    let image = (image.to_owned(), layer, json!({}));
+    write_archive(archive, architecture, &[image]).at("write", archive)
+}
+
 fn pause_layer(work: &Path) -> Result<Vec<u8>> {
     let source = work.join("pause.c");
     let program = work.join("pause");

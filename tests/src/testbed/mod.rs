@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::{Error, Result};
-pub use self::images::{BUSYBOX, PAUSE, busybox};
+pub use self::images::{BUSYBOX, PAUSE, busybox, of_one_program};
 pub use self::layout::{Layout, cache_dir};
 pub use self::process::Daemon;
 pub use self::progress::Progress;

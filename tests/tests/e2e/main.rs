@@ -10,9 +10,11 @@ mod calls;
 mod collector;
 mod diagnosis;
 mod failures;
+mod inject;
 mod input;
 mod interrupt;
 mod life;
+mod manifest;
 mod names;
 mod policy;
 mod readme;
@@ -28,13 +30,15 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 10] = [
+    let areas: [(&str, &[(&str, Test)]); 12] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
         ("names", names::TESTS),
         ("input", input::TESTS),
+        ("manifest", manifest::TESTS),
+        ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
         ("collector", collector::TESTS),
