@@ -20,6 +20,7 @@ mod policy;
 mod readme;
 mod secrecy;
 mod stop;
+mod transport;
 
 use std::process::ExitCode;
 
@@ -30,7 +31,7 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 12] = [
+    let areas: [(&str, &[(&str, Test)]); 13] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ("secrecy", secrecy::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
+        ("transport", transport::TESTS),
     ];
     // They wait for the kubelet more than they compute.
     let mut suite = Suite::new().threads(4);
