@@ -2,89 +2,27 @@
 //! operation is a task there, so that it outlives the caller's future and the
 //! caller's runtime: a launch that is dropped still deletes what it made.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::cluster::{Cluster, ConfigError, Error, Source};
-use crate::lifecycle::{self, Deleted, Order, Session};
+use crate::cluster::{self, Cluster, ConfigError, Error, Source};
+use crate::launching::{self, Cancelled, Launch, Launches};
+use crate::lifecycle::owner::{self, DURATION};
+use crate::lifecycle::{self, Deleted, Engine, ExtendError, HostEnd, Lost, Order, Session};
 use crate::manifest;
-use crate::outcome::Outcome;
+use crate::outcome::Launched;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
-use crate::watch::Stage;
 
 /// Longest [`Launcher::shutdown`] waits for clean-ups.
 const SHUTDOWN: Duration = Duration::from_mins(1);
 
-/// What a launch goes through, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LaunchEvent {
-    /// An object was created.
-    Created {
-        /// `service`, `networkpolicy`, `pod` or `secret`.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// An earlier attempt with the same launch id had begun it; this one goes on.
-    Adopted {
-        /// The anchor's name.
-        name: String,
-    },
-    /// The Pod may run now.
-    GateRemoved,
-    /// Not there yet, and why.
-    Waiting {
-        /// Which part of the launch.
-        stage: Stage,
-        /// In the cluster's words.
-        why: String,
-    },
-    /// The host runs.
-    Ready,
-}
-
-/// Where a launch says what it goes through.
-pub(crate) struct Progress(mpsc::UnboundedSender<LaunchEvent>);
-
-impl Progress {
-    pub(crate) fn say(&self, event: LaunchEvent) {
-        // Nobody listening is fine.
-        let _ = self.0.send(event);
-    }
-}
-
-/// Set when a launch's caller went away or asked for its end.
-#[derive(Clone)]
-pub(crate) struct Cancelled {
-    caller: watch::Receiver<()>,
-    shutdown: watch::Receiver<bool>,
-}
-
-impl Cancelled {
-    /// Returns once the launch is to stop.
-    pub(crate) async fn wait(&self) {
-        let (mut caller, mut shutdown) = (self.caller.clone(), self.shutdown.clone());
-        tokio::select! {
-            // An error means that the sender, the caller's handle, was dropped.
-            _ = caller.changed() => {}
-            _ = shutdown.wait_for(|down| *down) => {}
-        }
-    }
-
-    /// Whether it is to stop.
-    pub(crate) fn is_set(&self) -> bool {
-        self.caller.has_changed().unwrap_or(true) || *self.shutdown.borrow()
-    }
-}
-
-type Task = Box<dyn FnOnce(Cluster) -> BoxFuture<'static, ()> + Send>;
+type Task = Box<dyn FnOnce(Engine) -> BoxFuture<'static, ()> + Send>;
 
 /// Launches and deletes sandboxes in one namespace of one cluster. Clones
 /// share one thread.
@@ -97,6 +35,8 @@ struct Inner {
     tasks: mpsc::UnboundedSender<Task>,
     shutdown: watch::Sender<bool>,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
+    /// The owners this process renews, by the name of their Lease.
+    owners: Mutex<HashMap<String, Lost>>,
     namespace: String,
     server: String,
 }
@@ -135,6 +75,7 @@ impl Launcher {
                 tasks,
                 shutdown,
                 ended: Mutex::new(Some(wait)),
+                owners: Mutex::default(),
                 namespace: cluster.namespace().to_owned(),
                 server: cluster.server().to_owned(),
             }),
@@ -175,23 +116,121 @@ impl Launcher {
     fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
         spec.validate()?;
         manifest::check(&spec)?;
+        let (order, lost) = self.order(spec, token, rename);
+        let shutdown = self.inner.shutdown.subscribe();
+        Ok(Launch::new(shutdown, |work| {
+            self.submit(move |engine| launching::one(engine, order, lost, work))
+        }))
+    }
+
+    /// Begins many launches, so many of them at a time. Whether a name was
+    /// generated, as for [`Launcher::launch_generated`], is said for each.
+    ///
+    /// *Cancel safety*: dropping [`Launches`] cancels those that are not done.
+    ///
+    /// # Errors
+    /// All problems of the first spec that has any; nothing is sent then.
+    pub fn launch_many(
+        &self,
+        wanted: Vec<(SandboxSpec, Token, bool)>,
+        at_once: usize,
+    ) -> Result<Launches, Problems> {
+        for (spec, ..) in &wanted {
+            spec.validate()?;
+            manifest::check(spec)?;
+        }
+        let orders = wanted
+            .into_iter()
+            .map(|(spec, token, rename)| self.order(spec, token, rename))
+            .collect();
+        let shutdown = self.inner.shutdown.subscribe();
+        Ok(Launches::new(shutdown, |work, answers| {
+            self.submit(move |engine| launching::many(engine, orders, at_once, work, answers));
+        }))
+    }
+
+    fn order(&self, spec: SandboxSpec, token: Token, rename: bool) -> (Order, Option<Lost>) {
+        let owners = self.inner.owners.lock();
+        let owners = owners.unwrap_or_else(PoisonError::into_inner);
+        let lost = spec.owner.as_ref().and_then(|name| owners.get(name));
+        let lost = lost.cloned();
         let spec = Arc::new(spec);
         let order = Order {
             spec,
             token,
             rename,
         };
-        let (events, receiver) = mpsc::unbounded_channel();
-        let (cancel, caller) = watch::channel(());
-        let shutdown = self.inner.shutdown.subscribe();
-        let cancelled = Cancelled { caller, shutdown };
-        let outcome = self
-            .submit(move |cluster| lifecycle::launch(cluster, order, Progress(events), cancelled));
-        Ok(Launch {
-            outcome,
-            events: Some(receiver),
-            cancel: Some(cancel),
+        (order, lost)
+    }
+
+    /// Becomes the owner `name`, the Lease of a deployment: makes it where it
+    /// is not there, and renews it until the [`Owner`] is dropped. Sessions
+    /// whose spec names it live as long as it is renewed, by any process.
+    ///
+    /// # Errors
+    /// When the Lease can be neither made nor renewed.
+    pub async fn own(&self, name: &str) -> Result<Owner, Error> {
+        self.hold(name.to_owned(), false).await
+    }
+
+    /// Makes a Lease of this process' own: what is launched under its name is
+    /// attached to the process. Dropping the [`Owner`] deletes the Lease; the
+    /// sessions are then the sweep's, unless they are deleted before.
+    ///
+    /// # Errors
+    /// When the Lease cannot be made.
+    pub async fn attach(&self) -> Result<Owner, Error> {
+        self.hold(owner::generate(), true).await
+    }
+
+    async fn hold(&self, name: String, attached: bool) -> Result<Owner, Error> {
+        let lease = name.clone();
+        let uid = self
+            .ask(move |cluster| async move {
+                let deadline = cluster::Deadline::after(DURATION).unless_unreachable();
+                owner::ensure(&cluster, &lease, attached, deadline).await
+            })
+            .await?;
+        let (lost, told) = watch::channel(None);
+        let (stop, caller) = watch::channel(());
+        let cancelled = Cancelled::new(caller, self.inner.shutdown.subscribe());
+        let owners = self.inner.owners.lock();
+        let mut owners = owners.unwrap_or_else(PoisonError::into_inner);
+        owners.insert(name.clone(), told.clone());
+        let lease = name.clone();
+        self.submit(move |engine| {
+            owner::keep(engine.cluster, lease, uid, attached, lost, cancelled)
+        });
+        Ok(Owner {
+            name,
+            lost: told,
+            _stop: stop,
         })
+    }
+
+    /// Waits until the host of a sandbox has ended, however long that takes.
+    pub async fn ended(&self, sandbox: &Launched) -> Result<HostEnd, Error> {
+        let (name, uid) = (sandbox.sandbox.clone(), sandbox.pod_uid.clone());
+        self.ask(move |cluster| lifecycle::ended(cluster, name, uid))
+            .await
+    }
+
+    /// Moves a session's expiry to `ttl` from now; `None` takes it away. The
+    /// new expiry, RFC 3339.
+    ///
+    /// # Errors
+    /// [`ExtendError`]; nothing was changed then.
+    pub async fn extend(
+        &self,
+        name: &str,
+        ttl: Option<Duration>,
+        timeout: Duration,
+    ) -> Result<Option<String>, ExtendError> {
+        let name = name.to_owned();
+        let moved = self.ask(move |cluster| async move {
+            Ok(lifecycle::extend(cluster, name, ttl, timeout).await)
+        });
+        moved.await?.map(|moment| moment.map(|m| m.to_string()))
     }
 
     /// Deletes a session and waits until its Pods are gone.
@@ -226,8 +265,9 @@ impl Launcher {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        self.submit(operation).await.unwrap_or_else(|_| {
-            let call = crate::cluster::Call {
+        let answer = self.submit(move |engine| operation(engine.cluster));
+        answer.await.unwrap_or_else(|_| {
+            let call = cluster::Call {
                 verb: "call",
                 resource: "the launcher",
                 namespace: self.inner.namespace.clone(),
@@ -244,15 +284,15 @@ impl Launcher {
 
     fn submit<T, F>(
         &self,
-        operation: impl FnOnce(Cluster) -> F + Send + 'static,
+        operation: impl FnOnce(Engine) -> F + Send + 'static,
     ) -> oneshot::Receiver<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
         let (answer, receiver) = oneshot::channel();
-        let task: Task = Box::new(move |cluster| {
-            let work = operation(cluster);
+        let task: Task = Box::new(move |engine| {
+            let work = operation(engine);
             Box::pin(async move {
                 let _ = answer.send(work.await);
             })
@@ -278,38 +318,28 @@ impl Launcher {
     }
 }
 
-/// A launch under way: a future of its [`Outcome`].
-pub struct Launch {
-    outcome: oneshot::Receiver<Outcome>,
-    events: Option<mpsc::UnboundedReceiver<LaunchEvent>>,
-    cancel: Option<watch::Sender<()>>,
+/// A Lease this process renews, for as long as this is not dropped.
+pub struct Owner {
+    name: String,
+    lost: Lost,
+    _stop: watch::Sender<()>,
 }
 
-impl Launch {
-    /// What it goes through; `None` the second time.
-    pub fn events(&mut self) -> Option<mpsc::UnboundedReceiver<LaunchEvent>> {
-        self.events.take()
+impl Owner {
+    /// The Lease's name: what `owner` of a spec is to say.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Asks for its end. The outcome follows once what was made is deleted.
-    pub fn cancel(&mut self) {
-        self.cancel = None;
-    }
-}
-
-impl Future for Launch {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        Pin::new(&mut self.outcome).poll(context).map(|outcome| {
-            outcome.unwrap_or_else(|_| {
-                Outcome::Failed(Box::new(crate::outcome::Failure::new(
-                    crate::outcome::Reason::Cancelled,
-                    "the launcher has been shut down",
-                    "start another",
-                )))
-            })
-        })
+    /// Waits until a renewal finds the Lease gone, or somebody else's, and says
+    /// what it found. No launch under this owner succeeds from then on, and its
+    /// sessions are to be deleted.
+    pub async fn lost(&mut self) -> String {
+        match self.lost.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // The renewal ended in good order; it never will be lost.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -341,11 +371,12 @@ fn run(
             return;
         };
         let _ = ready.send(connected);
+        let engine = Engine::new(cluster);
         let mut running = JoinSet::new();
         loop {
             tokio::select! {
                 task = queue.recv() => match task {
-                    Some(task) => { running.spawn(task(cluster.clone())); }
+                    Some(task) => { running.spawn(task(engine.clone())); }
                     None => break,
                 },
                 Some(_) = running.join_next() => {}
@@ -355,7 +386,7 @@ fn run(
         // What came in before the shutdown still runs (and is cancelled).
         queue.close();
         while let Ok(task) = queue.try_recv() {
-            running.spawn(task(cluster.clone()));
+            running.spawn(task(engine.clone()));
         }
         let _ = tokio::time::timeout(SHUTDOWN, async {
             while running.join_next().await.is_some() {}

@@ -16,6 +16,7 @@ struct Readme;
 
 pub mod cluster;
 pub mod launcher;
+pub mod launching;
 pub mod lifecycle;
 pub mod manifest;
 pub mod name;
@@ -26,6 +27,7 @@ pub mod spec;
 pub mod token;
 pub mod watch;
 
-pub use launcher::{Launch, LaunchEvent, Launcher};
+pub use launcher::{Launcher, Owner};
+pub use launching::{Events, Launch, LaunchEvent, Launches};
 pub use outcome::{Failure, Launched, Outcome, Reason};
 pub use spec::SandboxSpec;

@@ -40,6 +40,9 @@ pub struct Launched {
     pub generation: u32,
     /// Whether an earlier attempt with the same launch id had begun it.
     pub adopted: bool,
+    /// The Lease the session lives by, instead of an expiry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// When the session expires, RFC 3339; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -62,6 +65,8 @@ pub struct Timings {
 pub enum Reason {
     /// SIGINT, SIGTERM, or a caller that went away.
     Cancelled,
+    /// The Lease of the session's owner is gone, or somebody else's.
+    OwnerLost,
     /// The name belongs to something else.
     NameTaken,
     /// This launch id's sandbox is there, and is not what a new launch gives.

@@ -89,15 +89,15 @@ pub struct SandboxSpec {
     pub env_prefix: String,
     /// How the token reaches the host's environment.
     pub token_delivery: TokenDelivery,
-    /// Whether and how often the supervisor restarts a host that failed.
+    /// Restarts of a host that failed, by the supervisor; in a file `{max: 3}`,
+    /// or `{}` without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
     /// Repository that workspace-prep clones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repo: Option<Repo>,
-    /// Variables passed through to the host: in a file a list of names, whose
-    /// values come from the environment of the launcher. Values are not
-    /// serialized.
+    /// Variables passed through to the host, by name: their values come from
+    /// the environment of the launcher, and are never serialized.
     #[serde(serialize_with = "names_only", deserialize_with = "names_back")]
     #[schemars(with = "Vec<String>")]
     pub env: BTreeMap<String, String>,

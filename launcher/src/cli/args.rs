@@ -111,6 +111,8 @@ pub enum Command {
     },
     /// Print the host's log
     Logs(Logs),
+    /// Move the expiry of a sandbox
+    Extend(Extend),
     /// Delete sandboxes and wait until they are gone
     Delete {
         /// Names of the sandboxes
@@ -129,7 +131,20 @@ pub struct Reserve {
 pub struct Launch {
     #[command(flatten)]
     pub wanted: Wanted,
-    /// Make the token and write it to this new file (mode 0600)
+    /// So many sandboxes, under generated names
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub count: Option<u16>,
+    /// So many launches at a time
+    #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u16).range(1..))]
+    pub concurrency: u16,
+    /// Stay until the host has ended, end as it did, and leave nothing
+    #[arg(long, conflicts_with_all = ["owner", "ttl", "count"])]
+    pub attach: bool,
+    /// How progress is shown, on stderr
+    #[arg(long, value_name = "FORM", default_value = "auto")]
+    pub progress: super::progress::Form,
+    /// Make the token and write it to this new file (mode 0600); for many
+    /// sandboxes a directory, with a file named after each
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub token_out: Option<PathBuf>,
     /// Take the token from this file; - is standard input
@@ -160,6 +175,30 @@ pub struct Wanted {
     pub name: Option<String>,
     #[command(flatten)]
     pub fields: SpecFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct Extend {
+    /// Name of the sandbox
+    pub name: String,
+    /// From now, a time such as 24h; none takes the expiry away
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub ttl: Ttl,
+}
+
+/// A time to live, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Ttl(pub Option<Duration>);
+
+fn ttl(text: &str) -> Result<Ttl, String> {
+    if text == "none" {
+        return Ok(Ttl(None));
+    }
+    match podcradle_launcher::spec::time::parse(text) {
+        Ok(time) if time.is_zero() => Err("must be more than 0s, or none".to_owned()),
+        Ok(time) => Ok(Ttl(Some(time))),
+        Err(rule) => Err(format!("{rule}, or none")),
+    }
 }
 
 #[derive(Args, Debug)]

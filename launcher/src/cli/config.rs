@@ -118,3 +118,67 @@ fn sandbox_rows(merged: &Merged) -> Vec<Row> {
         .chain(row("host"))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use podcradle_launcher::spec::environment::Environment;
+
+    use super::super::args::{Cli, Command};
+    use super::*;
+
+    fn rows(args: &[&str], variables: &[(&str, &str)]) -> Vec<Row> {
+        let all = ["podcradle", "config"].iter().chain(args);
+        let cli = Cli::try_parse_from(all).unwrap();
+        let environment: Environment = variables.iter().copied().collect();
+        let global = Global::of(&cli.global, environment).unwrap();
+        let Command::Config(wanted) = cli.command else {
+            panic!("another verb");
+        };
+        let merged = merged(&global, &wanted).unwrap();
+        global_rows(&global)
+            .into_iter()
+            .chain(sandbox_rows(&merged[0]))
+            .collect()
+    }
+
+    fn row(rows: &[Row], key: &str) -> Vec<String> {
+        cells(rows.iter().find(|(known, ..)| known == key).unwrap())
+    }
+
+    #[test]
+    fn each_value_says_where_it_came_from() {
+        let variables = [
+            ("PODCRADLE_NAMESPACE", "agents"),
+            ("PODCRADLE_PROFILE", "omnigent"),
+        ];
+        let rows = rows(&["--timeout", "90s", "--egress", "::/0"], &variables);
+        for (key, value, from) in [
+            ("namespace", "agents", "variable PODCRADLE_NAMESPACE"),
+            ("profile", "omnigent", "variable PODCRADLE_PROFILE"),
+            ("budgets.total", "1m30s", "--timeout"),
+            ("networkPolicy.egress", r#"["::/0"]"#, "--egress"),
+            ("home", "/home/omnigent", "profile omnigent"),
+            ("grace", "20", "default"),
+            ("owner", "-", "default"),
+        ] {
+            assert_eq!(row(&rows, key), [key, value, from]);
+        }
+    }
+
+    #[test]
+    fn neither_passed_values_nor_credentials_are_shown() {
+        let variables = [("COLOUR", "ultramarine")];
+        let url = "https://user:hunter2@git.example/x";
+        let rows = rows(&["--env", "COLOUR", "--repo", url], &variables);
+        assert_eq!(
+            row(&rows, "env.COLOUR"),
+            ["env.COLOUR", "(passed through)", "--env"]
+        );
+        let all = format!("{rows:?}");
+        assert!(
+            !all.contains("ultramarine") && !all.contains("hunter2"),
+            "{all}"
+        );
+    }
+}

@@ -21,6 +21,8 @@ pub const LAUNCH: u8 = 6;
 pub const TIMEOUT: u8 = 7;
 /// Something may be left behind; it is named.
 pub const LEFT: u8 = 8;
+/// Some of many sandboxes were not launched.
+pub const SOME: u8 = 9;
 
 /// Why the program ends without success.
 #[derive(Debug)]
@@ -80,6 +82,22 @@ pub fn of_failure(failure: &Failure, signal: Option<i32>) -> u8 {
     }
 }
 
+/// The exit code of many launches: theirs when they all ended alike.
+pub fn of_many(codes: &[u8], signal: Option<i32>) -> u8 {
+    let failed = || codes.iter().copied().filter(|code| *code != 0);
+    let first = failed().next().unwrap_or(0);
+    let interrupted = signal.and_then(|s| u8::try_from(128 + s).ok());
+    if failed().any(|code| code == LEFT) {
+        LEFT
+    } else if let Some(code) = interrupted.filter(|code| failed().any(|other| other == *code)) {
+        code
+    } else if codes.iter().all(|code| *code == first) || first == 0 {
+        first
+    } else {
+        SOME
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         let code = match &error {
@@ -97,5 +115,25 @@ impl From<Error> for Failed {
             _ => UNEXPECTED,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_launches_end_as_each_does_when_all_do_alike() {
+        for (codes, signal, code) in [
+            (&[0, 0][..], None, 0),
+            (&[6, 6], None, LAUNCH),
+            (&[0, 6], None, SOME),
+            (&[6, 7], None, SOME),
+            (&[0, LEFT, 6], Some(2), LEFT),
+            (&[0, 6, 130], Some(2), 130),
+            (&[0, 0], Some(2), 0),
+        ] {
+            assert_eq!(of_many(codes, signal), code, "{codes:?}");
+        }
     }
 }

@@ -1,147 +1,153 @@
-//! `podcradle launch`.
+//! `podcradle launch`: of one sandbox or of many, which differ in what is
+//! printed at the end.
 
-use std::path::Path;
+use std::collections::BTreeSet;
 
-use podcradle_launcher::token::Token;
-use podcradle_launcher::{Failure, LaunchEvent, Launched, Outcome, Reason};
-use serde_json::json;
+use podcradle_launcher::{Launches, Outcome, Owner, name};
+use tokio::sync::mpsc;
 
-use super::args::{Global, Launch, Output};
-use super::exit::{self, Failed};
-use super::{connect, output, render, signals, spec::specs_of};
+use super::args::{Global, Launch};
+use super::exit::Failed;
+use super::progress::Progress;
+use super::spec::{Named, specs_of};
+use super::{attach, connect, render, results, signals, tokens::tokens};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
+    let problems =
+        |problems: podcradle_launcher::spec::Problems| Failed::problems(&problems.to_string());
     if let Some(by) = args.dry_run {
         return render::render(global, &args.wanted, by).await;
     }
     // Valid before the first call and before any file is written.
-    let mut specs = specs_of(global, &args.wanted)?;
-    let (Some(named), true) = (specs.pop(), specs.is_empty()) else {
+    let mut wanted = specs_of(global, &args.wanted)?;
+    for named in &wanted {
+        render::check_overlay(&named.spec)?;
+    }
+    let many = wanted.len() > 1 || args.count.is_some();
+    if let Some(count) = args.count {
+        wanted = copies(wanted, count)?;
+    }
+    if args.attach && wanted.len() > 1 {
         return Err(Failed::input(
-            "--file: many sandboxes at once are not launched yet",
+            "--attach: this process can wait for the end of one sandbox, not of many",
         ));
-    };
-    render::check_overlay(&named.spec)?;
+    }
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
-    let (token, written) = token_of(&args, named.again)?;
-    let begun = if named.generated {
-        launcher.launch_generated(named.spec, token)
+    let owner = if args.attach {
+        Some(launcher.attach().await?)
     } else {
-        launcher.launch(named.spec, token)
+        None
     };
-    let mut launching = begun.map_err(|problems| Failed::problems(&problems.to_string()))?;
-    let mut events = launching.events();
+    for named in &mut wanted {
+        if let Some(owner) = &owner {
+            named.spec.owner = Some(owner.name().to_owned());
+        }
+    }
+    let (tokens, written) = tokens(&args, &wanted)?;
+    let names: Vec<_> = wanted.iter().map(|n| n.spec.sandbox.clone()).collect();
+    let orders = wanted
+        .into_iter()
+        .zip(tokens)
+        .map(|(named, token)| (named.spec, token, named.generated))
+        .collect();
+    let concurrency = usize::from(args.concurrency);
+    let launches = launcher
+        .launch_many(orders, concurrency)
+        .map_err(problems)?;
+    let progress = Progress::new(args.progress, names.clone());
+    let (outcomes, signal) = follow(launches, progress, &mut signals).await;
+    for (which, (name, outcome)) in names.iter().zip(&outcomes).enumerate() {
+        written.settle(which, name, outcome)?;
+    }
+    match (owner, outcomes.as_slice()) {
+        (Some(owner), [Outcome::Launched(launched)]) => {
+            results::launched(launched, global.output)?;
+            attach::stay(&launcher, owner, launched, &mut signals).await
+        }
+        (owner, outcomes) => {
+            if let Some(owner) = owner {
+                give_up(owner, &launcher).await;
+            }
+            match outcomes {
+                [one] if !many => results::one(one, global.output, signal),
+                all => results::many(&names, all, global.output, signal),
+            }
+        }
+    }
+}
+
+async fn give_up(owner: Owner, launcher: &podcradle_launcher::Launcher) {
+    drop(owner);
+    launcher.shutdown().await;
+}
+
+/// So many of each, under names of their own.
+fn copies(wanted: Vec<Named>, count: u16) -> Result<Vec<Named>, Failed> {
+    let mut all = Vec::new();
+    let mut taken = BTreeSet::new();
+    for named in wanted {
+        if !named.generated || named.again {
+            let (field, value) = if named.generated {
+                ("launchId", &named.spec.launch_id)
+            } else {
+                ("sandbox", &named.spec.sandbox)
+            };
+            return Err(Failed::input(format!(
+                "--count {count}: {field} {value:?} is for one sandbox only; --name gives generated names their label"
+            )));
+        }
+        for _ in 0..count {
+            let mut copy = named.clone();
+            while !taken.insert(copy.spec.sandbox.clone()) {
+                if let Some(another) = name::another(&copy.spec.sandbox) {
+                    copy.spec.sandbox = another;
+                }
+            }
+            copy.spec.launch_id = name::random_hex(8);
+            all.push(copy);
+        }
+    }
+    Ok(all)
+}
+
+/// Shows what they go through until the last has ended; the outcomes in the
+/// order of the launch, and the signal that cut it short.
+async fn follow(
+    mut launches: Launches,
+    mut progress: Progress,
+    signals: &mut mpsc::UnboundedReceiver<i32>,
+) -> (Vec<Outcome>, Option<i32>) {
+    let mut events = launches.events();
     let mut signal = None;
-    let outcome = loop {
+    let mut outcomes = Vec::new();
+    loop {
         tokio::select! {
-            outcome = &mut launching => break outcome,
+            biased;
             Some(number) = signals.recv(), if signal.is_none() => {
                 signal = Some(number);
-                eprintln!("podcradle: deleting what was made; once more to quit at once");
-                launching.cancel();
+                progress.note("deleting what was made; once more to quit at once");
+                launches.cancel();
             }
-            Some(event) = next(&mut events) => say(&event),
-        }
-    };
-    drain(&mut events);
-    match outcome {
-        Outcome::Launched(launched) => print_launched(&launched, global.output),
-        Outcome::Failed(failure) => {
-            // A token that no sandbox has is of no use to anybody.
-            if let Some(path) = args.token_out.filter(|_| written && forgets(&failure)) {
-                let _ = std::fs::remove_file(path);
-            }
-            Err(print_failure(&failure, global.output, signal)?)
-        }
-    }
-}
-
-async fn next(
-    events: &mut Option<tokio::sync::mpsc::UnboundedReceiver<LaunchEvent>>,
-) -> Option<LaunchEvent> {
-    match events {
-        Some(events) => events.recv().await,
-        None => None,
-    }
-}
-
-fn drain(events: &mut Option<tokio::sync::mpsc::UnboundedReceiver<LaunchEvent>>) {
-    while let Some(event) = events.as_mut().and_then(|events| events.try_recv().ok()) {
-        say(&event);
-    }
-}
-
-fn say(event: &LaunchEvent) {
-    match event {
-        LaunchEvent::Created { kind, name } => eprintln!("podcradle: {kind} {name} created"),
-        LaunchEvent::Adopted { name } => {
-            eprintln!("podcradle: {name} was begun before with this launch id: going on");
-        }
-        LaunchEvent::GateRemoved => eprintln!("podcradle: gate removed"),
-        LaunchEvent::Waiting { why, .. } => eprintln!("podcradle: waiting: {why}"),
-        LaunchEvent::Ready => eprintln!("podcradle: host runs"),
-    }
-}
-
-fn print_launched(launched: &Launched, format: Output) -> Result<(), Failed> {
-    match format {
-        Output::Json | Output::Yaml => output::data(format, launched),
-        Output::Name => output::print(&format!("{}\n", launched.sandbox)),
-        Output::Table => {
-            let row = vec![
-                launched.sandbox.clone(),
-                launched.workspace.clone(),
-                output::distance(launched.expires.as_deref()),
-            ];
-            output::print(&output::table(&["SANDBOX", "WORKSPACE", "EXPIRES"], &[row]))
+            // What led to an outcome is said before it.
+            Some((which, event)) = async {
+                match &mut events {
+                    Some(events) => events.recv().await,
+                    None => None,
+                }
+            } => progress.say(which, &event),
+            outcome = launches.next() => match outcome {
+                Some((which, outcome)) => {
+                    progress.done(which, &outcome);
+                    outcomes.push((which, outcome));
+                }
+                None => break,
+            },
+            () = progress.tick() => progress.draw(),
         }
     }
-}
-
-fn print_failure(failure: &Failure, format: Output, signal: Option<i32>) -> Result<Failed, Failed> {
-    if [Output::Json, Output::Yaml].contains(&format) {
-        output::data(format, &json!({ "error": failure }))?;
-    }
-    for event in &failure.events {
-        eprintln!("podcradle: event: {event}");
-    }
-    for line in failure.log.iter().flat_map(|log| log.lines()) {
-        eprintln!("podcradle: log: {line}");
-    }
-    for left in &failure.left {
-        eprintln!("podcradle: may be left behind: {left}");
-    }
-    let line = format!("{} ({})", failure.message, failure.hint);
-    Ok(Failed::new(exit::of_failure(failure, signal), line))
-}
-
-/// Whether no sandbox has the token of this launch.
-fn forgets(failure: &Failure) -> bool {
-    failure.reason != Reason::TakenOver && failure.left.is_empty()
-}
-
-/// The token, made or read, and whether its file was written; that happens
-/// before the server could meet a host that has it. With a launch id, a file
-/// that is there is that of an earlier attempt at the same launch.
-fn token_of(args: &Launch, again: bool) -> Result<(Token, bool), Failed> {
-    let input = |error: podcradle_launcher::token::TokenError| Failed::input(error.to_string());
-    if let Some(path) = &args.token_file {
-        let token = if path == Path::new("-") {
-            Token::read("standard input", std::io::stdin())
-        } else {
-            Token::read_file(path)
-        };
-        return Ok((token.map_err(input)?, false));
-    }
-    let Some(path) = &args.token_out else {
-        return Ok((Token::untold(), false));
-    };
-    if again && path.is_file() {
-        return Ok((Token::read_file(path).map_err(input)?, false));
-    }
-    let token = Token::random();
-    token.write_file(path).map_err(input)?;
-    Ok((token, true))
+    outcomes.sort_by_key(|(which, _)| *which);
+    let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    (outcomes, signal)
 }

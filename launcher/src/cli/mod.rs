@@ -2,17 +2,22 @@
 //! says how it went. Results go to stdout, everything else to stderr.
 
 mod args;
+mod attach;
 mod config;
 mod exit;
+mod extend;
 mod flags;
 mod launch;
 mod logs;
 mod output;
+mod progress;
 mod render;
+mod results;
 mod sessions;
 mod settings;
 mod signals;
 mod spec;
+mod tokens;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,6 +66,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Schema => output::print(&podcradle_launcher::spec::schema::text()),
         Command::List => sessions::list(&global).await,
         Command::Status { name } => sessions::status(&global, &name).await,
+        Command::Extend(args) => extend::extend(&global, &args).await,
         Command::Logs(args) => logs::logs(&global, &args).await,
         Command::Delete { names } => sessions::delete(&global, &names).await,
     }

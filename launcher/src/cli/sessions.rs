@@ -93,6 +93,7 @@ fn details(session: &Session) -> String {
         ("workspace", session.workspace.clone().unwrap_or_else(dash)),
         ("node", session.node.clone().unwrap_or_else(dash)),
         ("created", session.created.clone().unwrap_or_else(dash)),
+        ("owner", session.owner.clone().unwrap_or_else(dash)),
         (
             "expires",
             session
@@ -141,7 +142,7 @@ fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> 
     }
 }
 
-fn check_name(name: &str) -> Result<(), Failed> {
+pub fn check_name(name: &str) -> Result<(), Failed> {
     name::check_rfc1035_label(name, name::MAX_NAME)
         .map_err(|rule| Failed::input(format!("sandbox {name:?}: {rule}")))
 }

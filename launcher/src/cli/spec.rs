@@ -10,6 +10,7 @@ use super::args::{Global, Wanted};
 use super::exit::Failed;
 
 /// A sandbox that is wanted.
+#[derive(Debug, Clone)]
 pub struct Named {
     /// What it is to be; valid.
     pub spec: SandboxSpec,
@@ -31,21 +32,30 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
         problems.push(Problem::new("--name", label, rule));
     }
     let mut specs = Vec::new();
-    let mut names = BTreeSet::new();
+    let (mut names, mut ids) = (BTreeSet::new(), BTreeSet::new());
     for merged in merged(global, wanted)? {
         let given = |path: &str| merged.value(path).is_some_and(|value| value != "");
         let (generated, again) = (!given("sandbox"), given("launchId"));
         match merged.finish(label, &global.environment) {
-            Ok(spec) if names.insert(spec.sandbox.clone()) => specs.push(Named {
-                spec,
-                generated,
-                again,
-            }),
-            Ok(spec) => problems.push(Problem::new(
-                "sandbox",
-                spec.sandbox,
-                "is the name of another sandbox of this launch too",
-            )),
+            Ok(mut spec) => {
+                while generated && names.contains(&spec.sandbox) {
+                    spec.sandbox = name::generate(label);
+                }
+                for (field, taken, value) in [
+                    ("sandbox", &mut names, &spec.sandbox),
+                    ("launchId", &mut ids, &spec.launch_id),
+                ] {
+                    if !taken.insert(value.clone()) {
+                        let rule = "is that of another sandbox of this launch too";
+                        problems.push(Problem::new(field, value, rule));
+                    }
+                }
+                specs.push(Named {
+                    spec,
+                    generated,
+                    again,
+                });
+            }
             // The label is named once.
             Err(found) => {
                 let more = found
@@ -83,4 +93,60 @@ pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Failed> {
         .iter()
         .map(|document| merge(&flags, &global.environment, &[document, &global.config]));
     Ok(merged.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use clap::Parser as _;
+    use podcradle_launcher::spec::environment::Environment;
+
+    use super::super::args::{Cli, Command};
+    use super::*;
+
+    fn specs(args: &[&str], file: &str) -> Result<Vec<Named>, String> {
+        let mut spec = tempfile::NamedTempFile::new().unwrap();
+        spec.write_all(file.as_bytes()).unwrap();
+        let path = spec.path().to_str().unwrap();
+        let all = [&["podcradle", "launch", "-f", path], args].concat();
+        let cli = Cli::try_parse_from(all).unwrap();
+        let global = Global::of(&cli.global, Environment::default()).unwrap();
+        let Command::Launch(launch) = cli.command else {
+            panic!("another verb");
+        };
+        specs_of(&global, &launch.wanted).map_err(|failed| format!("{failed:?}"))
+    }
+
+    #[test]
+    fn each_document_is_a_sandbox_under_the_flags() {
+        let file = "{image: a, sandbox: mine}\n---\n- {ttl: 1h}\n- {launchId: x}\n";
+        let found = specs(&["--image", "b", "--name", "many"], file).unwrap();
+        let images: Vec<_> = found.iter().map(|one| one.spec.image.as_str()).collect();
+        assert_eq!(images, ["b", "b", "b"]);
+        let told: Vec<_> = found.iter().map(|one| (one.generated, one.again)).collect();
+        assert_eq!(told, [(false, false), (true, false), (true, true)]);
+        assert!(found[1].spec.sandbox.starts_with("podcradle-many-"));
+        assert_ne!(found[1].spec.sandbox, found[2].spec.sandbox);
+    }
+
+    #[test]
+    fn no_two_sandboxes_have_one_name_or_one_launch_id() {
+        let error = specs(&["--sandbox", "mine"], "[{image: a}, {image: b}]").unwrap_err();
+        assert!(
+            error.contains("sandbox \\\"mine\\\": is that of another"),
+            "{error}"
+        );
+        let error = specs(&["--launch-id", "x"], "[{image: a}, {image: b}]").unwrap_err();
+        assert!(
+            error.contains("launchId \\\"x\\\": is that of another"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_label_that_is_wrong_is_named_once() {
+        let error = specs(&["--name", "a_b"], "[{image: a}, {image: b}]").unwrap_err();
+        assert_eq!(error.matches("a_b").count(), 1, "{error}");
+    }
 }

@@ -8,6 +8,7 @@ mod config;
 mod kubeconfig;
 mod objects;
 mod proxy;
+mod throttle;
 pub(crate) use objects::pods_of;
 
 use std::fmt::Debug;
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 pub use class::{Call, Error, by_status, classify};
 pub use config::{ConfigError, InCluster, Source, load};
 pub use objects::{Deletion, LogOptions};
+use throttle::Throttle;
 
 /// Longest a single try may take.
 const TRY: Duration = Duration::from_secs(10);
@@ -39,6 +41,9 @@ pub struct Cluster {
     /// Watches have a connection of their own: on a shared one they delay the
     /// calls behind them.
     watches: Client,
+    /// A Lease must not be lost because its renewal stood in a queue.
+    renewals: Client,
+    throttle: Throttle,
     namespace: String,
     server: String,
 }
@@ -112,6 +117,8 @@ impl Cluster {
         Ok(Self {
             client: client::renewing(source, &namespace, Some(config)).await?,
             watches: client::renewing(source, &namespace, None).await?,
+            renewals: client::renewing(source, &namespace, None).await?,
+            throttle: Throttle::new(),
             namespace,
             server,
         })
@@ -144,6 +151,13 @@ impl Cluster {
         Api::namespaced(self.watches.clone(), &self.namespace)
     }
 
+    pub(crate) fn renewal_api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.renewals.clone(), &self.namespace)
+    }
+
     pub(crate) fn what(&self, verb: &'static str, resource: &'static str, name: &str) -> Call {
         Call {
             verb,
@@ -160,15 +174,32 @@ impl Cluster {
         deadline: Deadline,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        let timed_out = |call, after| Error::TimedOut {
+            call,
+            server: self.server.clone(),
+            after,
+        };
+        let waited = deadline.left();
+        let turn = self.throttle.turn(&call);
+        let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
+            return Err(timed_out(call, waited));
+        };
         let after = deadline.left().min(TRY);
         match tokio::time::timeout(after, request).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(classify(call, &self.server, &error)),
-            Err(_) => Err(Error::TimedOut {
-                call,
-                server: self.server.clone(),
-                after,
-            }),
+            Ok(Err(error)) => {
+                let error = classify(call, &self.server, &error);
+                if let Error::Busy {
+                    code: 429,
+                    retry_after: Some(time),
+                    ..
+                } = &error
+                {
+                    self.throttle.pause(*time);
+                }
+                Err(error)
+            }
+            Err(_) => Err(timed_out(call, after)),
         }
     }
 

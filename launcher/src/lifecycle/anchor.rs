@@ -16,8 +16,8 @@ use super::cleanup::Tried;
 use super::launch::{Run, SLACK, after, plus};
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error};
-use crate::launcher::LaunchEvent;
-use crate::manifest::{self, EXPIRES, GENERATION, LAUNCH_ID, RECORD, Record, TOKEN_GATE};
+use crate::launching::LaunchEvent;
+use crate::manifest::{self, EXPIRES, GENERATION, LAUNCH_ID, OWNER, RECORD, Record, TOKEN_GATE};
 use crate::name;
 use crate::watch::{Stage, Watch};
 
@@ -164,13 +164,19 @@ impl Run<'_> {
             .creation_timestamp
             .as_ref()
             .map_or_else(Timestamp::now, |t| t.0);
-        let expires = record.spec.ttl.map(|ttl| plus(created, ttl).to_string());
+        // Its expiry or its owner, never both.
+        let owner = record.spec.owner.clone();
+        let ttl = record.spec.ttl.filter(|_| owner.is_none());
+        let expires = ttl.map(|ttl| plus(created, ttl).to_string());
         let uid = seen.uid();
         loop {
-            let changes = [
+            let mut changes = vec![
                 (EXPIRES, expires.clone()),
                 (RECORD, Some(record.to_annotation())),
             ];
+            if owner.is_some() {
+                changes.push((OWNER, owner.clone()));
+            }
             match self.cluster.annotate(&seen, &changes, deadline).await {
                 Ok(service) => {
                     self.made.service = Tried::Yes(bare(&service));

@@ -13,15 +13,16 @@ use tokio::time::Instant;
 use super::anchor::{Claim, generation_of, is_going, is_owned_by};
 use super::cleanup::{Held, Made, Tried};
 use super::evidence;
+use super::owner::Lost;
 use super::stop::{self, Stop};
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::launcher::{Cancelled, LaunchEvent, Progress};
+use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
 use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
 use crate::spec::SandboxSpec;
 use crate::token::Token;
-use crate::watch::Stage;
+use crate::watch::{Hub, Stage, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
 pub(super) const SLACK: Duration = Duration::from_mins(5);
@@ -34,19 +35,37 @@ pub(crate) struct Order {
     pub rename: bool,
 }
 
-/// Launches a sandbox.
+/// What all operations of a launcher's thread share.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub cluster: Cluster,
+    pub hub: Hub,
+}
+
+impl Engine {
+    /// Must be called on the runtime that will use it.
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        let hub = Hub::new(&cluster);
+        Self { cluster, hub }
+    }
+}
+
+/// Launches a sandbox. `lost` tells of an owner that this process renews.
 pub(crate) async fn launch(
-    cluster: Cluster,
+    engine: Engine,
     order: Order,
     progress: Progress,
     cancelled: Cancelled,
+    lost: Option<Lost>,
 ) -> Outcome {
     let mut run = Run {
-        cluster: &cluster,
+        cluster: &engine.cluster,
+        hub: &engine.hub,
         made: Made::new(&order.spec.launch_id),
         spec: order.spec,
         token: &order.token,
         rename: order.rename,
+        renewed: lost.is_some(),
         adopted: false,
         progress: &progress,
         started: Instant::now(),
@@ -55,6 +74,7 @@ pub(crate) async fn launch(
     let result = tokio::select! {
         biased;
         () = cancelled.wait() => Err(Stop::Cancelled),
+        why = lost_owner(lost) => Err(stop::owner_lost(&why).into()),
         result = run.steps() => result,
     };
     match result {
@@ -65,12 +85,26 @@ pub(crate) async fn launch(
     }
 }
 
+/// Returns, if ever, when the owner is no longer this process'.
+async fn lost_owner(lost: Option<Lost>) -> String {
+    let Some(mut lost) = lost else {
+        return std::future::pending().await;
+    };
+    match lost.wait_for(Option::is_some).await {
+        Ok(why) => why.clone().unwrap_or_default(),
+        Err(_) => "it was given up".to_owned(),
+    }
+}
+
 /// One attempt at a launch.
 pub(super) struct Run<'a> {
     pub(super) cluster: &'a Cluster,
+    hub: &'a Hub,
     pub(super) spec: Arc<SandboxSpec>,
     pub(super) token: &'a Token,
     pub(super) rename: bool,
+    /// Whether this process renews the owner all along.
+    renewed: bool,
     pub(super) adopted: bool,
     pub(super) made: Made,
     progress: &'a Progress,
@@ -81,12 +115,17 @@ impl Run<'_> {
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
         let mut timings = Timings::default();
-        let (anchor, pod, record) = match Box::pin(self.claim(deadline)).await? {
+        if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
+            // Before its first session, so that none names a Lease that is not there.
+            let reach = deadline.unless_unreachable();
+            super::owner::ensure(self.cluster, &owner, false, reach).await?;
+        }
+        let (anchor, pod, seen, record) = match Box::pin(self.claim(deadline)).await? {
             Claim::Make(anchor) => {
-                let (pod, record) = Box::pin(self.make(&anchor, deadline)).await?;
+                let (pod, seen, record) = Box::pin(self.make(&anchor, deadline)).await?;
                 timings.gate_removed_ms = self.elapsed_ms();
                 self.say(LaunchEvent::GateRemoved);
-                (anchor, pod, record)
+                (anchor, pod, seen, record)
             }
             Claim::Join(anchor, pod, record) => {
                 self.made.pod = Tried::Yes(owner_of(&*pod));
@@ -95,18 +134,20 @@ impl Run<'_> {
                     &record.spec.sandbox,
                     record.generation,
                 ));
-                (anchor, *pod, record)
+                let seen = self.hub.subscribe(&pod);
+                (anchor, pod, seen, record)
             }
             Claim::Done(service, pod, record) => {
                 let uid = pod.uid().unwrap_or_default();
-                self.wait(*pod, deadline).await?;
+                let seen = self.hub.subscribe(&pod);
+                self.wait(pod, seen, deadline).await?;
                 timings.started_ms = self.elapsed_ms();
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
         };
         let uid = pod.uid().unwrap_or_default();
-        self.wait(pod, deadline).await?;
+        self.wait(pod, seen, deadline).await?;
         timings.started_ms = self.elapsed_ms();
         self.say(LaunchEvent::Ready);
         let record = Record {
@@ -119,7 +160,11 @@ impl Run<'_> {
     }
 
     /// Policy (when there is one), Pod, Secret, gate.
-    async fn make(&mut self, anchor: &Service, deadline: Deadline) -> Result<(Pod, Record), Stop> {
+    async fn make(
+        &mut self,
+        anchor: &Service,
+        deadline: Deadline,
+    ) -> Result<(Box<Pod>, Subscription, Record), Stop> {
         let (cluster, generation) = (self.cluster, self.made.generation);
         self.restrict(anchor, deadline).await?;
         let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
@@ -129,6 +174,7 @@ impl Run<'_> {
         let sent = self.pod_for(anchor)?;
         manifest::check_admitted(&sent, &pod).map_err(|changes| stop::changed(&changes))?;
         drop(sent);
+        let seen = self.hub.subscribe(&pod);
 
         let secret = manifest::secret(&self.spec, generation, &owner, self.token);
         let name = secret.name_any();
@@ -144,7 +190,7 @@ impl Run<'_> {
         let mut record = Record::launching(&self.spec, generation, &self.made.attempt);
         record.secret_uid = uid;
         let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
-        Ok((pod, record))
+        Ok((Box::new(pod), seen, record))
     }
 
     /// In force before there is a Pod; it goes with the anchor, its owner.
@@ -316,6 +362,7 @@ impl Run<'_> {
             launch_id: spec.launch_id.clone(),
             generation: record.generation,
             adopted: self.adopted,
+            owner: spec.owner.clone(),
             expires,
             timings,
         }

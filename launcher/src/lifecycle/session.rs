@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{EXPIRES, HOST_CONTAINER, LAUNCH_ID, RECORD, Record, SESSION};
+use crate::manifest::{EXPIRES, HOST_CONTAINER, LAUNCH_ID, OWNER, RECORD, Record, SESSION};
 use crate::report::Report;
 use crate::watch::{Diagnosis, Verdict, termination_of};
 
@@ -42,6 +42,9 @@ pub struct Session {
     /// When the anchor was made, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
+    /// The Lease it lives by, instead of an expiry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// When the session expires, RFC 3339; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -126,6 +129,7 @@ fn session(cluster: &Cluster, anchor: &Service, pod: Option<&Pod>) -> Session {
             .creation_timestamp
             .as_ref()
             .map(|t| t.0.to_string()),
+        owner: anchor.annotations().get(OWNER).cloned(),
         expires: anchor.annotations().get(EXPIRES).cloned(),
         host: pod.and_then(host_state),
         report: ended

@@ -43,6 +43,15 @@ pub(super) fn taken_over(sandbox: &str) -> Failure {
     )
 }
 
+/// The Lease that sessions were to live by is no longer ours to renew.
+pub(super) fn owner_lost(why: &str) -> Failure {
+    Failure::new(
+        Reason::OwnerLost,
+        format!("the lease of the session's owner was lost: {why}"),
+        "see who deletes Leases in this namespace; the sweep does it when one is not renewed",
+    )
+}
+
 /// The sandbox is there, but its token is not the one of this launch.
 pub(super) fn other_token(sandbox: &str) -> Failure {
     Failure::new(

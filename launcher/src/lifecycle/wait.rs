@@ -4,25 +4,27 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use tokio::time::Instant;
 
 use super::launch::Run;
 use super::stop::{self, Stop};
-use crate::cluster::{Deadline, Error};
-use crate::launcher::LaunchEvent;
+use crate::cluster::Deadline;
+use crate::launching::LaunchEvent;
 use crate::manifest;
 use crate::spec::{Budgets, SandboxSpec, Wait};
-use crate::watch::{Diagnosis, Fatal, PodEvent, PodWatch, Stage, Verdict};
+use crate::watch::{Diagnosis, Fatal, Seen, Stage, Subscription, Verdict};
 
 impl Run<'_> {
     /// Follows the Pod until its host is what the spec waits for.
-    pub(super) async fn wait(&self, pod: Pod, deadline: Deadline) -> Result<(), Stop> {
+    pub(super) async fn wait(
+        &self,
+        pod: Box<Pod>,
+        mut seen: Subscription,
+        deadline: Deadline,
+    ) -> Result<(), Stop> {
         if self.spec.wait == Wait::None {
             return Ok(());
         }
-        let uid = pod.uid();
-        let mut watch = PodWatch::of_pod(self.cluster, &pod);
         let mut diagnosis = Diagnosis::default();
         let mut clock = Clock::new(&self.spec.budgets);
         let mut said: Vec<String> = Vec::new();
@@ -47,20 +49,16 @@ impl Run<'_> {
             }
             let latest = said.last().map_or("", String::as_str);
             let event = tokio::select! {
-                event = watch.next(deadline) => event,
+                event = seen.next() => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
                 () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(&self.spec, clock.stage, latest)),
             };
             verdict = match event {
-                Ok(PodEvent::Now(pod)) if pod.uid() == uid => self.judge(&mut diagnosis, &pod),
-                Ok(PodEvent::Gone(pod)) if pod.uid() == uid => {
-                    return Err(deleted(&mut diagnosis, &pod));
-                }
-                Ok(PodEvent::Now(_)) | Err(Error::NotFound { .. }) => {
-                    return Err(stop::gone().into());
-                }
-                Ok(PodEvent::Gone(_)) => Verdict::Wait(clock.stage, latest.to_owned()),
-                Err(error) => return Err(error.into()),
+                Seen::Now(pod) => self.judge(&mut diagnosis, &pod),
+                Seen::Gone(Some(pod)) => return Err(deleted(&mut diagnosis, &pod)),
+                Seen::Gone(None) => return Err(stop::gone().into()),
+                Seen::Trouble(why) => Verdict::Wait(clock.stage, why),
+                Seen::Failed(error) => return Err(error.into()),
             };
         }
     }

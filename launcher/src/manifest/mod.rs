@@ -44,6 +44,11 @@ pub const GENERATION: &str = "podcradle.dev/generation";
 pub const LAUNCH_ID: &str = "podcradle.dev/launch-id";
 /// Annotation of the anchor: when the session expires, RFC 3339.
 pub const EXPIRES: &str = "podcradle.dev/expires";
+/// Annotation of the anchor: the Lease the session lives by, instead of an
+/// expiry.
+pub const OWNER: &str = "podcradle.dev/owner";
+/// Label of a Lease of ours: whether it is a `process`' or a `deployment`'s.
+pub const OWNER_KIND: &str = "podcradle.dev/owner-kind";
 /// Annotation of the anchor: the [`Record`].
 pub const RECORD: &str = "podcradle.dev/record";
 /// The scheduling gate that holds a Pod back until its Secret exists.

@@ -129,3 +129,51 @@ fn texts(text: &str, form: Form) -> Vec<String> {
     let words = text.split(between).filter(|word| !word.is_empty());
     words.map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_named_and_a_strangers_is_not() {
+        let names = [
+            "PODCRADLE_MEMORY_LIMT",
+            "PODCRADLE_MEMORY_LIMIT",
+            "PODCRADLE_TESTBED",
+            "MEMORY_LIMT",
+        ];
+        let environment: Environment = names.iter().map(|name| (name, "x")).collect();
+        let known = FIELDS
+            .iter()
+            .filter_map(super::super::fields::Field::variable);
+        assert_eq!(
+            environment.misspelt(&known.collect::<Vec<_>>()),
+            [(
+                "PODCRADLE_MEMORY_LIMT".into(),
+                "PODCRADLE_MEMORY_LIMIT".into()
+            )]
+        );
+    }
+
+    #[test]
+    fn an_empty_variable_is_as_good_as_none_and_a_strange_one_is_named() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let strange = OsString::from_vec(vec![0xff]);
+        let variables = [
+            (OsString::from("PODCRADLE_IMAGE"), OsString::new()),
+            (OsString::from("PODCRADLE_HOME"), strange),
+        ];
+        let layer = variables.into_iter().collect::<Environment>().layer();
+        assert_eq!(layer.settings, []);
+        assert_eq!(layer.problems.len(), 1);
+        assert!(layer.problems[0].to_string().contains("PODCRADLE_HOME"));
+    }
+
+    #[test]
+    fn a_repeated_flags_values_stand_between_blanks_or_commas() {
+        assert_eq!(texts("a, b c", Form::List), ["a", "b", "c"]);
+        let mounts = "claim=a,path=/a secret=b,path=/b";
+        assert_eq!(texts(mounts, Form::Mounts).len(), 2);
+        assert_eq!(texts("a, b", Form::Text), ["a, b"]);
+    }
+}

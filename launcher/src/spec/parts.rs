@@ -52,6 +52,7 @@ pub enum Wait {
 /// Restarts of a failed host inside its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(deny_unknown_fields)]
 pub struct Restart {
     /// At most so many; without a limit when absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -43,12 +43,19 @@ impl Problems {
     /// `Ok` when there is no problem.
     ///
     /// # Errors
-    /// The problems, when there are some.
+    /// The problems, when there are some, each once: many sandboxes may have
+    /// one in common.
     pub fn of(problems: Vec<Problem>) -> Result<(), Self> {
-        if problems.is_empty() {
+        let mut once: Vec<Problem> = Vec::new();
+        for problem in problems {
+            if !once.contains(&problem) {
+                once.push(problem);
+            }
+        }
+        if once.is_empty() {
             Ok(())
         } else {
-            Err(Self(problems))
+            Err(Self(once))
         }
     }
 }

@@ -159,7 +159,6 @@ impl Merged {
                 problems.push(problem);
             }
         }
-        problems.dedup();
         Problems::of(problems).map(|()| spec)
     }
 

@@ -56,10 +56,16 @@ pub fn text() -> String {
     format!("{:#}\n", spec())
 }
 
-/// What the field at a dotted path is for, in one line.
+/// What the field at a dotted path is for, and the words it may have, in one
+/// line.
 pub fn description(path: &str) -> Option<String> {
-    let text = field(path)?.get("description")?.as_str()?;
-    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    let node = field(path)?;
+    let text = node.get("description")?.as_str()?;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(match words(plain(spec(), node)) {
+        Some(words) => format!("{}: {}.", text.trim_end_matches('.'), either(&words)),
+        None => text,
+    })
 }
 
 /// The default of the field at a dotted path, when there is one to speak of.
@@ -225,6 +231,12 @@ fn wrong_type(schema: &Value, value: &Value) -> Option<String> {
         Value::Object(_) => "object",
     };
     if allows(schema, is) || (is == "integer" && allows(schema, "number")) {
+        let small = schema
+            .get("format")
+            .is_some_and(|format| format == "uint32");
+        if small && value.as_u64().is_some_and(|value| value > u32::MAX.into()) {
+            return Some(format!("must not be above {}", u32::MAX));
+        }
         let least = schema.get("minimum").and_then(Value::as_f64);
         let below = least.filter(|least| value.as_f64().is_some_and(|value| value < *least));
         return below.map(|least| format!("must be a whole number from {least} on"));
@@ -311,6 +323,41 @@ mod tests {
         let found = check(spec(), spec(), &value, "");
         assert_eq!(found.len(), 2);
         assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_told_what_would_be_right() {
+        for (value, rule) in [
+            (
+                serde_json::json!({"grace": 5_000_000_000_u64}),
+                "must not be above 4294967295",
+            ),
+            (
+                serde_json::json!({"grace": -1}),
+                "must be a whole number from 0 on",
+            ),
+            (serde_json::json!({"grace": 1.5}), "must be a whole number"),
+            (
+                serde_json::json!({"loginShell": "yes"}),
+                "must be true or false",
+            ),
+            (
+                serde_json::json!({"image": 1}),
+                "must be text; put it in quotes",
+            ),
+            (serde_json::json!({"env": "LANG"}), "must be a list"),
+            (serde_json::json!({"budgets": null}), "must be a mapping"),
+            (
+                serde_json::json!({"wait": "soon"}),
+                "must be none, started or ready",
+            ),
+        ] {
+            let found = check(spec(), spec(), &value, "");
+            assert_eq!(found.len(), 1, "{value}: {found:?}");
+            assert_eq!(found[0].rule, rule, "{value}");
+        }
+        let quantities = serde_json::json!({"resources": {"cpuLimit": 1.5, "memoryLimit": "2Gi", "ephemeralStorageLimit": null}});
+        assert_eq!(check(spec(), spec(), &quantities, ""), []);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Actor {
                 command.env_remove(name);
             }
         }
+        command.env("XDG_CONFIG_HOME", self.folder.path());
         command.env("KUBECONFIG", &self.kubeconfig).args(args);
         command
     }

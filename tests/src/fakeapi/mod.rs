@@ -9,8 +9,9 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot};
@@ -55,10 +56,26 @@ pub(crate) struct Shared {
     pub kubelet: Vec<Value>,
 }
 
+/// How long [`FakeApi::wait_for`] waits: nothing here takes a tenth of it.
+const WATCHDOG: Duration = Duration::from_secs(100);
+
+/// What has come in so far, for [`FakeApi::wait_for`].
+pub struct SoFar<'a>(&'a [Seen]);
+
+impl SoFar<'_> {
+    /// How often this was asked, such as `POST pods`.
+    pub fn calls(&self, call: &str) -> usize {
+        let short = |seen: &Seen| format!("{} {}", seen.verb, seen.resource);
+        self.0.iter().filter(|seen| short(seen) == call).count()
+    }
+}
+
 /// The server, on a thread and a loopback port of its own.
 pub struct FakeApi {
     address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
+    /// Told of each request.
+    came: Arc<Condvar>,
     changes: Changes,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -83,7 +100,8 @@ impl FakeApi {
         }));
         let (changes, _) = broadcast::channel(1 << 14);
         let (stop, stopped) = oneshot::channel();
-        let router = routes::router(Arc::clone(&shared), changes.clone());
+        let came = Arc::new(Condvar::new());
+        let router = routes::router(Arc::clone(&shared), Arc::clone(&came), changes.clone());
         let thread = std::thread::spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -105,6 +123,7 @@ impl FakeApi {
         Ok(Self {
             address,
             shared,
+            came,
             changes,
             stop: Some(stop),
             thread: Some(thread),
@@ -125,6 +144,54 @@ impl FakeApi {
     /// From now on every created object passes through `admission` (resource, object).
     pub fn admission(&self, admission: impl Fn(&str, &mut Value) + Send + 'static) {
         self.lock().admission = Box::new(admission);
+    }
+
+    /// From now on these are the statuses of a Pod whose gates are taken off.
+    pub fn kubelet(&self, statuses: Vec<Value>) {
+        self.lock().kubelet = statuses;
+    }
+
+    /// Gives all Pods these statuses, one after the other: those whose gates
+    /// are off now, and the others once they are.
+    pub fn run_all(&self, statuses: Vec<Value>) {
+        let mut shared = self.lock();
+        shared.kubelet.clone_from(&statuses);
+        let pods = shared.store.list("pods");
+        let names: Vec<_> = pods["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|pod| pod["spec"]["schedulingGates"][0].is_null())
+            .filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned))
+            .collect();
+        for status in statuses {
+            for name in &names {
+                let change = |pod: &mut Value| pod["status"] = status.clone();
+                if let Some(event) = shared.store.change("pods", name, change) {
+                    let _ = self.changes.send(("pods".to_owned(), event));
+                }
+            }
+        }
+    }
+
+    /// Waits until what has come in is enough.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub fn wait_for(&self, enough: impl Fn(&SoFar) -> bool) -> Result<(), String> {
+        let (shared, timeout) = self
+            .came
+            .wait_timeout_while(self.lock(), WATCHDOG, |shared| {
+                !enough(&SoFar(&shared.seen))
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(format!(
+                "not within {WATCHDOG:?}; came in: {:?}",
+                shared.seen
+            ));
+        }
+        Ok(())
     }
 
     /// What came in so far.

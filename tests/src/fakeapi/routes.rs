@@ -1,7 +1,7 @@
 //! Requests → the store, through the script.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -16,13 +16,17 @@ use super::{Changes, Fault, Seen, Shared};
 #[derive(Clone)]
 struct Server {
     shared: Arc<Mutex<Shared>>,
+    came: Arc<Condvar>,
     changes: Changes,
 }
 
-pub(super) fn router(shared: Arc<Mutex<Shared>>, changes: Changes) -> Router {
-    Router::new()
-        .fallback(answer)
-        .with_state(Server { shared, changes })
+pub(super) fn router(shared: Arc<Mutex<Shared>>, came: Arc<Condvar>, changes: Changes) -> Router {
+    let server = Server {
+        shared,
+        came,
+        changes,
+    };
+    Router::new().fallback(answer).with_state(server)
 }
 
 struct Request {
@@ -33,7 +37,9 @@ struct Request {
 }
 
 async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: Bytes) -> Response {
-    let mut parts = uri.path().split('/').skip(5);
+    // /api/v1/namespaces/ns/pods, /apis/GROUP/v1/namespaces/ns/leases
+    let core = usize::from(!uri.path().starts_with("/api/"));
+    let mut parts = uri.path().split('/').skip(5 + core);
     let resource = parts.next().unwrap_or_default().to_owned();
     let name = parts.next().map(str::to_owned);
     let resource = parts
@@ -64,6 +70,7 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
         };
         let nth = shared.seen.len();
         shared.seen.push(seen.clone());
+        server.came.notify_all();
         (shared.script)(nth, &seen)
     };
     match fault {
@@ -121,33 +128,30 @@ impl Server {
         created.map_or_else(|| exists(resource), |event| self.tell(resource, event))
     }
 
-    /// A merge patch of annotations, or the JSON patch that takes a gate off.
+    /// A merge patch, or the JSON patch that takes a gate off.
     fn patch(&self, resource: &str, name: &str, body: &Value) -> Response {
         let mut shared = self.lock();
         let Some(now) = shared.store.get(resource, name).cloned() else {
             return refusal(404);
         };
-        let version = &body["metadata"]["resourceVersion"];
-        if version.is_string() && *version != now["metadata"]["resourceVersion"] {
-            return refusal(409);
+        for key in ["uid", "resourceVersion"] {
+            let wanted = &body["metadata"][key];
+            if wanted.is_string() && *wanted != now["metadata"][key] {
+                return refusal(409);
+            }
         }
-        if body.is_array() && now["spec"]["schedulingGates"][0].is_null() {
+        let uid = body[0]["value"].as_str();
+        let other = uid.is_some_and(|uid| now["metadata"]["uid"] != uid);
+        if body.is_array() && (other || now["spec"]["schedulingGates"][0].is_null()) {
             return refusal(422);
         }
-        let changed = shared
-            .store
-            .change(resource, name, |object| match body.as_array() {
-                Some(_) => object["spec"]["schedulingGates"] = json!([]),
-                None => {
-                    for (key, value) in body["metadata"]["annotations"]
-                        .as_object()
-                        .into_iter()
-                        .flatten()
-                    {
-                        object["metadata"]["annotations"][key] = value.clone();
-                    }
-                }
-            });
+        let changed = shared.store.change(resource, name, |object| {
+            if body.is_array() {
+                object["spec"]["schedulingGates"] = json!([]);
+            } else {
+                merge(object, body);
+            }
+        });
         let statuses = if body.is_array() {
             shared.kubelet.clone()
         } else {
@@ -199,6 +203,26 @@ impl Server {
             .chain(later)
             .map(|event| Ok::<_, Infallible>(format!("{event}\n")));
         Response::new(Body::from_stream(events))
+    }
+}
+
+/// RFC 7386.
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            if let Some(object) = into.as_object_mut() {
+                object.remove(key);
+            }
+        } else {
+            merge(&mut into[key], value);
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //! `make build images`. With `PODCRADLE_KUBECONFIG` the same tests run against a
 //! cluster that is already there.
 
+mod again;
+mod bulk;
 mod calls;
 mod collector;
 mod diagnosis;
@@ -16,9 +18,11 @@ mod interrupt;
 mod life;
 mod manifest;
 mod names;
+mod owner;
 mod policy;
 mod readme;
 mod secrecy;
+mod spec;
 mod stop;
 mod transport;
 
@@ -31,17 +35,21 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 13] = [
+    let areas: [(&str, &[(&str, Test)]); 17] = [
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
         ("names", names::TESTS),
+        ("again", again::TESTS),
+        ("bulk", bulk::TESTS),
+        ("owner", owner::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
         ("transport", transport::TESTS),

@@ -4,6 +4,8 @@
 mod again;
 mod ambiguous;
 mod cancel;
+mod many;
+mod owner;
 mod support;
 mod weather;
 
@@ -16,6 +18,8 @@ fn main() -> ExitCode {
     again::add(&mut suite);
     ambiguous::add(&mut suite);
     cancel::add(&mut suite);
+    many::add(&mut suite);
+    owner::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }

@@ -1,0 +1,50 @@
+//! `--attach`: this process is the owner of what it launched. It stays until
+//! the host has ended, then deletes session and Lease, and ends as the host did.
+
+use podcradle_launcher::{Launched, Launcher, Owner};
+use tokio::sync::mpsc;
+
+use super::CALLS;
+use super::exit::{self, Failed};
+
+/// Stays with a sandbox until its host has ended, a signal comes, or the Lease
+/// is lost.
+pub async fn stay(
+    launcher: &Launcher,
+    mut owner: Owner,
+    launched: &Launched,
+    signals: &mut mpsc::UnboundedReceiver<i32>,
+) -> Result<(), Failed> {
+    let why = tokio::select! {
+        end = launcher.ended(launched) => match end {
+            Ok(end) => {
+                eprintln!("podcradle: {}: {}", launched.sandbox, end.how);
+                let code = end.exit_code.map_or(exit::LAUNCH, code_of);
+                (code != 0).then(|| Failed::new(code, format!("{}: {}", launched.sandbox, end.how)))
+            }
+            Err(error) => Some(error.into()),
+        },
+        Some(number) = signals.recv() => {
+            eprintln!("podcradle: deleting {}; once more to quit at once", launched.sandbox);
+            let code = u8::try_from(128 + number).unwrap_or(exit::UNEXPECTED);
+            Some(Failed::new(code, format!("{} was deleted", launched.sandbox)))
+        }
+        why = owner.lost() => {
+            let line = format!("the lease of this process was lost, so {} is deleted: {why}", launched.sandbox);
+            Some(Failed::new(exit::LAUNCH, line))
+        }
+    };
+    let deleted = launcher.delete(&launched.sandbox, CALLS).await;
+    drop(owner);
+    launcher.shutdown().await;
+    deleted.map_err(|error| {
+        let line = format!("may be left behind: {error}");
+        Failed::new(exit::LEFT, line)
+    })?;
+    why.map_or(Ok(()), Err)
+}
+
+/// As a shell would show it.
+fn code_of(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(exit::UNEXPECTED)
+}

@@ -1,0 +1,114 @@
+//! What launches came to, printed: one sandbox as it is, many as a table or an
+//! array in the order they were asked for.
+
+use podcradle_launcher::{Failure, Launched, Outcome};
+use serde_json::{Value, json};
+
+use super::args::Output;
+use super::exit::{self, Failed};
+use super::output;
+
+/// The result of a launch of one.
+pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(), Failed> {
+    match outcome {
+        Outcome::Launched(done) => launched(done, format),
+        Outcome::Failed(failure) => {
+            if matches!(format, Output::Json | Output::Yaml) {
+                output::data(format, &json!({ "error": failure }))?;
+            }
+            evidence(failure, "");
+            let line = format!("{} ({})", failure.message, failure.hint);
+            Err(Failed::new(exit::of_failure(failure, signal), line))
+        }
+    }
+}
+
+/// A sandbox that was launched.
+pub fn launched(launched: &Launched, format: Output) -> Result<(), Failed> {
+    match format {
+        Output::Json | Output::Yaml => output::data(format, launched),
+        Output::Name => output::print(&format!("{}\n", launched.sandbox)),
+        Output::Table => {
+            let row = vec![
+                launched.sandbox.clone(),
+                launched.workspace.clone(),
+                lives_until(launched),
+            ];
+            output::print(&output::table(&["SANDBOX", "WORKSPACE", "EXPIRES"], &[row]))
+        }
+    }
+}
+
+fn lives_until(launched: &Launched) -> String {
+    launched.owner.clone().map_or_else(
+        || output::distance(launched.expires.as_deref()),
+        |owner| format!("with {owner}"),
+    )
+}
+
+/// The results of a launch of many.
+pub fn many(
+    names: &[String],
+    outcomes: &[Outcome],
+    format: Output,
+    signal: Option<i32>,
+) -> Result<(), Failed> {
+    let mut codes = Vec::new();
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    for (name, outcome) in names.iter().zip(outcomes) {
+        match outcome {
+            Outcome::Launched(done) => {
+                codes.push(0);
+                rows.push(vec![
+                    done.sandbox.clone(),
+                    "launched".to_owned(),
+                    lives_until(done),
+                ]);
+                values.push(json!(done));
+            }
+            Outcome::Failed(failure) => {
+                codes.push(exit::of_failure(failure, signal));
+                rows.push(vec![
+                    name.clone(),
+                    failure.reason.to_string(),
+                    "-".to_owned(),
+                ]);
+                values.push(json!({ "sandbox": name, "error": failure }));
+                evidence(failure, &format!("{name}: "));
+                eprintln!("podcradle: {name}: {} ({})", failure.message, failure.hint);
+            }
+        }
+    }
+    match format {
+        Output::Json | Output::Yaml => output::data(format, &Value::Array(values))?,
+        Output::Name => {
+            let launched = rows.iter().filter(|row| row[1] == "launched");
+            let names = launched.fold(String::new(), |text, row| text + &row[0] + "\n");
+            output::print(&names)?;
+        }
+        Output::Table => {
+            output::print(&output::table(&["SANDBOX", "RESULT", "EXPIRES"], &rows))?;
+        }
+    }
+    let failed = codes.iter().filter(|code| **code != 0).count();
+    match exit::of_many(&codes, signal) {
+        0 => Ok(()),
+        code => Err(Failed::new(
+            code,
+            format!("{failed} of {} sandboxes were not launched", codes.len()),
+        )),
+    }
+}
+
+fn evidence(failure: &Failure, whose: &str) {
+    for event in &failure.events {
+        eprintln!("podcradle: {whose}event: {event}");
+    }
+    for line in failure.log.iter().flat_map(|log| log.lines()) {
+        eprintln!("podcradle: {whose}log: {line}");
+    }
+    for left in &failure.left {
+        eprintln!("podcradle: {whose}may be left behind: {left}");
+    }
+}

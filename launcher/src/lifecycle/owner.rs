@@ -1,0 +1,138 @@
+//! Owners: one Lease each, which the sessions of a deployment or of a process
+//! name. As long as it is renewed they live; the sweep takes those whose owner
+//! is dead. Lease writes are per owner, never per sandbox.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams, Preconditions};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cluster::{Cluster, Deadline, Error};
+use crate::launching::Cancelled;
+use crate::manifest::{MANAGED_BY, OWNER_KIND};
+use crate::name;
+
+/// How long a Lease lives without a renewal, as it says itself.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// A renewal that is lost leaves time for another one.
+const EVERY: Duration = Duration::from_secs(DURATION.as_secs() / 3);
+
+/// Why the Lease of a process is its no longer; empty while it is.
+pub(crate) type Lost = watch::Receiver<Option<String>>;
+
+/// A generated name for the Lease of one process.
+pub(crate) fn generate() -> String {
+    format!("podcradle-attach-{}", name::random_hex(8))
+}
+
+fn lease(name: &str, kind: &str) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(
+                [(MANAGED_BY, "podcradle"), (OWNER_KIND, kind)]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(name.to_owned()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: Some(MicroTime(Timestamp::now())),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// Makes the Lease, or renews the one that is there; its uid.
+pub(crate) async fn ensure(
+    cluster: &Cluster,
+    name: &str,
+    attached: bool,
+    deadline: Deadline,
+) -> Result<Option<String>, Error> {
+    let kind = if attached { "process" } else { "deployment" };
+    let wanted = lease(name, kind);
+    let api = cluster.renewal_api::<Lease>();
+    let post = PostParams::default();
+    loop {
+        let call = cluster.what("create", "leases", name);
+        // The same POST again is harmless: it is there, or it is not.
+        let create = cluster.repeat(call, deadline, || api.create(&post, &wanted));
+        match create.await {
+            Ok(made) => return Ok(made.uid()),
+            Err(Error::Exists { .. }) => match renew(cluster, name, None, deadline).await {
+                // Deleted between the two calls.
+                Err(Error::NotFound { .. }) => {}
+                done => return done.map(|lease| lease.uid()),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn renew(
+    cluster: &Cluster,
+    name: &str,
+    uid: Option<&str>,
+    deadline: Deadline,
+) -> Result<Lease, Error> {
+    let api = cluster.renewal_api::<Lease>();
+    let params = PatchParams::default();
+    let call = cluster.what("patch", "leases", name);
+    let request = || {
+        let mut patch = json!({ "spec": { "renewTime": MicroTime(Timestamp::now()) } });
+        if let Some(uid) = uid {
+            patch["metadata"] = json!({ "uid": uid });
+        }
+        let (api, params) = (&api, &params);
+        async move { api.patch(name, params, &Patch::Merge(patch)).await }
+    };
+    cluster.repeat(call, deadline, request).await
+}
+
+/// Renews a Lease until `stop` is dropped, or it is somebody else's or gone;
+/// deletes an attached one at the end.
+pub(crate) async fn keep(
+    cluster: Cluster,
+    name: String,
+    uid: Option<String>,
+    attached: bool,
+    lost: watch::Sender<Option<String>>,
+    stop: Cancelled,
+) {
+    loop {
+        tokio::select! {
+            () = stop.wait() => break,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        match renew(&cluster, &name, uid.as_deref(), Deadline::after(DURATION)).await {
+            Ok(_) => {}
+            // The next renewal may get through; whether the Lease is dead by
+            // then is for those to say who watch it.
+            Err(error) if error.is_transient() => tracing::warn!(%error, "lease not renewed"),
+            Err(error) => {
+                let _ = lost.send(Some(error.to_string()));
+                return;
+            }
+        }
+    }
+    if attached {
+        let exactly = Preconditions {
+            uid,
+            resource_version: None,
+        };
+        let deadline = Deadline::after(DURATION);
+        let deleted = cluster.delete::<Lease>("leases", &name, exactly, deadline);
+        if let Err(error) = deleted.await {
+            tracing::warn!(%error, "lease not deleted; the sweep takes it");
+        }
+    }
+}

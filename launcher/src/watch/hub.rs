@@ -1,0 +1,243 @@
+//! One watch for all launches of a process. A single launch is watched by its
+//! Pod's name, several by the label all our Pods have; what comes is handed to
+//! whom it concerns, by uid. Begun at the version of a Pod just made, so without
+//! a list; a place that is gone costs one. It ends with the last subscriber.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use tokio::sync::{Notify, mpsc};
+
+use super::{PodEvent, PodWatch};
+use crate::cluster::{Cluster, Deadline, Error};
+
+/// After so long without an answer subscribers are told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a subscriber is told about its Pod.
+pub(crate) enum Seen {
+    /// The Pod as it is now.
+    Now(Box<Pod>),
+    /// It is gone; as it was at the end, when that was seen.
+    Gone(Option<Box<Pod>>),
+    /// Nothing can be seen for the time being, and why.
+    Trouble(String),
+    /// Nothing can be seen any more.
+    Failed(Error),
+}
+
+/// The watch of a process. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Cluster,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    subscribers: HashMap<String, Subscriber>,
+    running: bool,
+    /// The one Pod that is watched by name.
+    narrow: Option<String>,
+}
+
+struct Subscriber {
+    name: String,
+    version: String,
+    to: mpsc::UnboundedSender<Seen>,
+}
+
+/// One Pod's share of the watch.
+pub(crate) struct Subscription {
+    hub: Hub,
+    uid: String,
+    from: mpsc::UnboundedReceiver<Seen>,
+}
+
+impl Hub {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                cluster: cluster.clone(),
+                state: Mutex::default(),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.inner.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happens to this Pod from now on. To be called before its gate is
+    /// taken off: what happened earlier may not be told.
+    pub(crate) fn subscribe(&self, pod: &Pod) -> Subscription {
+        let (to, from) = mpsc::unbounded_channel();
+        let uid = pod.uid().unwrap_or_default();
+        let subscriber = Subscriber {
+            name: pod.name_any(),
+            version: pod.resource_version().unwrap_or_default(),
+            to,
+        };
+        let mut state = self.state();
+        state.subscribers.insert(uid.clone(), subscriber);
+        // It must be among those that are watched before anything happens to it.
+        if state.running && state.narrow.is_some() {
+            self.inner.changed.notify_one();
+        }
+        Subscription {
+            hub: self.clone(),
+            uid,
+            from,
+        }
+    }
+
+    fn start(&self) {
+        let mut state = self.state();
+        if !state.running {
+            state.running = true;
+            tokio::spawn(self.clone().run());
+        }
+    }
+
+    /// The watch that is wanted now, from the oldest version anybody needs;
+    /// `None` when nobody wants any.
+    fn open(&self, at: Option<String>) -> Option<PodWatch> {
+        let mut state = self.state();
+        let oldest = || {
+            let versions = state.subscribers.values().map(|s| &s.version);
+            // Numbers since Kubernetes 1.35, and before that in all but name.
+            versions
+                .min_by_key(|v| v.parse::<u64>().unwrap_or(0))
+                .cloned()
+        };
+        let Some(version) = at.or_else(oldest).filter(|_| !state.subscribers.is_empty()) else {
+            state.running = false;
+            return None;
+        };
+        let mut names = state.subscribers.values().map(|s| s.name.clone());
+        state.narrow = match (names.next(), names.next()) {
+            (Some(only), None) => Some(only),
+            _ => None,
+        };
+        let cluster = &self.inner.cluster;
+        Some(match &state.narrow {
+            Some(name) => PodWatch::of_name(cluster, name, version),
+            None => PodWatch::of_all(cluster, version),
+        })
+    }
+
+    /// Whether the watch that is open sees too little, or nobody needs it.
+    fn is_wrong(&self) -> bool {
+        let state = self.state();
+        let mut names = state.subscribers.values().map(|s| &s.name);
+        match (names.next(), names.next(), &state.narrow) {
+            (Some(only), None, Some(narrow)) => only != narrow,
+            (Some(_), _, None) => false,
+            (None, ..) | (Some(_), Some(_), Some(_)) => true,
+        }
+    }
+
+    async fn run(self) {
+        let Some(mut watch) = self.open(None) else {
+            return;
+        };
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.inner.changed.notified() => {
+                    if self.is_wrong() {
+                        match self.open(Some(watch.version().to_owned())) {
+                            Some(wider) => watch = wider,
+                            None => return,
+                        }
+                    }
+                    continue;
+                }
+                event = watch.next(Deadline::after(PATIENCE)) => event,
+            };
+            match event {
+                Ok(PodEvent::Now(pod)) => self.tell(pod, Seen::Now),
+                Ok(PodEvent::Gone(pod)) => self.tell(pod, |pod| Seen::Gone(Some(pod))),
+                Err(Error::NotFound { .. }) => self.tell_all(|| Seen::Gone(None)),
+                Err(Error::Gone { .. }) => match self.list().await {
+                    Ok(version) => watch = PodWatch::of_all(&self.inner.cluster, version),
+                    Err(error) => self.tell_all(|| Seen::Trouble(error.to_string())),
+                },
+                Err(error) if error.is_transient() => {
+                    self.tell_all(|| Seen::Trouble(error.to_string()));
+                }
+                Err(error) => {
+                    let mut state = self.state();
+                    state.running = false;
+                    for (_, subscriber) in state.subscribers.drain() {
+                        let _ = subscriber.to.send(Seen::Failed(error.clone()));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// All Pods as they are now, for a watch that lost its place.
+    async fn list(&self) -> Result<String, Error> {
+        let deadline = Deadline::after(PATIENCE);
+        let (pods, version) = self.inner.cluster.pods(None, deadline).await?;
+        let there: Vec<_> = pods.iter().filter_map(ResourceExt::uid).collect();
+        for pod in pods {
+            self.tell(Box::new(pod), Seen::Now);
+        }
+        for (uid, subscriber) in &self.state().subscribers {
+            if !there.contains(uid) {
+                let _ = subscriber.to.send(Seen::Gone(None));
+            }
+        }
+        Ok(version)
+    }
+
+    fn tell(&self, pod: Box<Pod>, what: impl FnOnce(Box<Pod>) -> Seen) {
+        let state = self.state();
+        let Some(uid) = pod.metadata.uid.as_ref() else {
+            return;
+        };
+        if let Some(subscriber) = state.subscribers.get(uid) {
+            let _ = subscriber.to.send(what(pod));
+        }
+    }
+
+    fn tell_all(&self, what: impl Fn() -> Seen) {
+        for subscriber in self.state().subscribers.values() {
+            let _ = subscriber.to.send(what());
+        }
+    }
+}
+
+impl Subscription {
+    /// The next thing that happens to the Pod.
+    ///
+    /// *Cancel safety*: a dropped call loses nothing.
+    pub(crate) async fn next(&mut self) -> Seen {
+        self.hub.start();
+        // The sender lives in the hub until it has said that it failed.
+        self.from.recv().await.unwrap_or(Seen::Gone(None))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        state.subscribers.remove(&self.uid);
+        if state.subscribers.is_empty() {
+            self.hub.inner.changed.notify_one();
+        }
+    }
+}
