@@ -8,7 +8,9 @@ use clap::ValueEnum;
 use podcradle_launcher::spec::environment::Environment;
 use podcradle_launcher::spec::fields::variable;
 use podcradle_launcher::spec::resolve::profile_of;
-use podcradle_launcher::spec::{Layer, Origin, Problem, Problems, Setting, file, schema, time};
+use podcradle_launcher::spec::{
+    Layer, Origin, Problem, Problems, Profile, Setting, file, schema, time,
+};
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
@@ -55,7 +57,7 @@ pub struct Global {
     /// `--timeout`; each verb has its default.
     pub timeout: Option<Duration>,
     /// Those of the keys above that are set, and by whom.
-    pub origins: Vec<(&'static str, String, Origin)>,
+    pub origins: Keys,
     /// The flags of all verbs that set fields of a spec.
     pub flags: Layer,
     /// The configuration file's layer of a spec.
@@ -74,89 +76,44 @@ impl Global {
 }
 
 fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Problems> {
-    let (keys, config) = config_file(args, &environment)?;
+    let (in_file, config) = config_file(args, &environment)?;
     let mut flags = Layer::default();
-    let said = [
-        ("profile", "--profile", args.profile.clone()),
-        ("budgets.total", "--timeout", args.timeout.map(time::format)),
-    ];
-    for (path, flag, value) in said {
-        if let Some(value) = value {
-            flags
-                .settings
-                .push(Setting::new(path, value, &Origin::Flag(flag.to_owned())));
+    for (path, key) in [("profile", "profile"), ("budgets.total", "timeout")] {
+        if let Some(text) = of_flag(args, key) {
+            let origin = Origin::Flag(format!("--{key}"));
+            flags.settings.push(Setting::new(path, text, &origin));
         }
     }
     let (profile, named_by) = profile_of([&flags, &environment.layer(), &config]);
     let mut problems = Vec::new();
-    let mut origins = Vec::new();
+    let mut keys = Keys::new();
     for key in KEYS {
-        let flag = match key {
-            "namespace" => args.namespace.clone(),
-            "context" => args.context.clone(),
-            "kubeconfig" => args
-                .kubeconfig
-                .as_ref()
-                .map(|path| path.display().to_string()),
-            IN_CLUSTER => args
-                .in_cluster
-                .and_then(|when| when.to_possible_value())
-                .map(|value| value.get_name().to_owned()),
-            "output" => args
-                .output
-                .and_then(|output| output.to_possible_value())
-                .map(|value| value.get_name().to_owned()),
-            "timeout" => args.timeout.map(time::format),
-            _ => args.profile.clone(),
-        };
-        let of_profile = match key {
-            "namespace" => profile.namespace_variable(),
-            "kubeconfig" => profile.kubeconfig_variable(),
+        let flag = of_flag(args, key).map(|text| (text, Origin::Flag(format!("--{key}"))));
+        let variable = of_variable(&environment, profile, key).unwrap_or_else(|problem| {
+            problems.push(problem);
+            None
+        });
+        let file = get(&in_file, key).map(|(text, origin)| (text.to_owned(), origin.clone()));
+        let default = profile.namespace().filter(|_| key == "namespace");
+        let default = default.map(|text| (text.to_owned(), Origin::Profile(profile)));
+        if let Some((text, origin)) = flag.or(variable).or(file).or(default) {
+            keys.push((key, text, origin));
+        }
+    }
+    for (key, text, origin) in &keys {
+        let rule = match *key {
+            "timeout" => time::parse(text).err(),
+            "output" => one_of::<Output>(text),
+            IN_CLUSTER => one_of::<InCluster>(text),
+            // One that is none does not name the profile in force.
+            "profile" if named_by != *origin => Some("must be default or omnigent".to_owned()),
             _ => None,
         };
-        let mut read = |name: &str| {
-            let text = environment.text(name).unwrap_or_else(|problem| {
-                problems.push(problem);
-                None
-            });
-            text.map(|text| (text.to_owned(), Origin::Variable(name.to_owned())))
-        };
-        let found = flag
-            .map(|text| (text, Origin::Flag(format!("--{key}"))))
-            .or_else(|| read(&variable(key)))
-            .or_else(|| of_profile.and_then(read))
-            .or_else(|| {
-                keys.iter()
-                    .find(|(known, ..)| *known == key)
-                    .map(|(_, text, origin)| (text.clone(), origin.clone()))
-            })
-            .or_else(|| {
-                let namespace = profile.namespace().filter(|_| key == "namespace")?;
-                Some((namespace.to_owned(), Origin::Profile(profile)))
-            });
-        if let Some((text, origin)) = found {
-            origins.push((key, text, origin));
-        }
+        problems.extend(rule.map(|rule| Problem::new(named(origin, key), text, rule)));
     }
-    if let Some((_, text, origin)) = origins.iter().find(|(key, ..)| *key == "profile")
-        && named_by != *origin
-    {
-        let rule = "must be default or omnigent";
-        problems.push(Problem::new(named(origin, "profile"), text, rule));
-    }
-    let get = |key: &str| origins.iter().find(|(known, ..)| *known == key);
-    let mut parse = |key: &str, problem: &dyn Fn(&str) -> Option<String>| {
-        if let Some((_, text, origin)) = get(key)
-            && let Some(rule) = problem(text)
-        {
-            problems.push(Problem::new(named(origin, key), text, rule));
-        }
-    };
-    parse("timeout", &|text| time::parse(text).err());
-    parse("output", &one_of::<Output>);
-    parse(IN_CLUSTER, &one_of::<InCluster>);
     Problems::of(problems)?;
-    let text = |key: &str| get(key).map(|(_, text, _)| text.clone());
+    let text = |key| get(&keys, key).map(|(text, _)| text.to_owned());
+    let output = text("output").and_then(|text| Output::from_str(&text, false).ok());
     Ok(Global {
         namespace: text("namespace"),
         context: text("context"),
@@ -164,25 +121,66 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         in_cluster: text(IN_CLUSTER)
             .and_then(|text| InCluster::from_str(&text, false).ok())
             .unwrap_or(InCluster::Auto),
-        output: text("output")
-            .and_then(|text| Output::from_str(&text, false).ok())
-            .unwrap_or(Output::Table),
+        output: output.unwrap_or(Output::Table),
         timeout: text("timeout").and_then(|text| time::parse(&text).ok()),
-        origins,
+        origins: keys,
         flags,
         config,
         environment,
     })
 }
 
+fn get<'a>(keys: &'a Keys, key: &str) -> Option<(&'a str, &'a Origin)> {
+    let found = keys.iter().find(|(known, ..)| *known == key);
+    found.map(|(_, text, origin)| (text.as_str(), origin))
+}
+
+fn of_flag(args: &GlobalArgs, key: &str) -> Option<String> {
+    let path = |path: &PathBuf| path.display().to_string();
+    match key {
+        "namespace" => args.namespace.clone(),
+        "context" => args.context.clone(),
+        "kubeconfig" => args.kubeconfig.as_ref().map(path),
+        IN_CLUSTER => args.in_cluster.as_ref().and_then(name_of),
+        "output" => args.output.as_ref().and_then(name_of),
+        "timeout" => args.timeout.map(time::format),
+        _ => args.profile.clone(),
+    }
+}
+
+/// Podcradle's variable, else that of the profile.
+fn of_variable(
+    environment: &Environment,
+    profile: Profile,
+    key: &str,
+) -> Result<Option<(String, Origin)>, Problem> {
+    let of_profile = match key {
+        "namespace" => profile.namespace_variable(),
+        "kubeconfig" => profile.kubeconfig_variable(),
+        _ => None,
+    };
+    for name in [Some(variable(key)), of_profile.map(str::to_owned)]
+        .into_iter()
+        .flatten()
+    {
+        if let Some(text) = environment.text(&name)? {
+            return Ok(Some((text.to_owned(), Origin::Variable(name))));
+        }
+    }
+    Ok(None)
+}
+
+fn name_of<W: ValueEnum>(word: &W) -> Option<String> {
+    Some(word.to_possible_value()?.get_name().to_owned())
+}
+
 /// The rule that `text` breaks when it is none of these words.
 fn one_of<W: ValueEnum>(text: &str) -> Option<String> {
-    let known: Vec<_> = W::value_variants()
-        .iter()
-        .filter_map(|word| Some(word.to_possible_value()?.get_name().to_owned()))
-        .collect();
-    let is_known = known.iter().any(|one| one == text);
-    (!is_known).then(|| format!("must be one of {}", known.join(", ")))
+    if W::from_str(text, false).is_ok() {
+        return None;
+    }
+    let known: Vec<_> = W::value_variants().iter().filter_map(name_of).collect();
+    Some(format!("must be one of {}", known.join(", ")))
 }
 
 /// A key as whoever set it knows it.
@@ -194,7 +192,8 @@ fn named(origin: &Origin, key: &str) -> String {
     }
 }
 
-type Keys = Vec<(&'static str, String, Origin)>;
+/// Keys with their values, and who set them.
+pub type Keys = Vec<(&'static str, String, Origin)>;
 
 /// The keys and the sandbox's layer of the configuration file; one that was
 /// not asked for need not be there.

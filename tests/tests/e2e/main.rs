@@ -12,6 +12,7 @@ mod calls;
 mod collector;
 mod diagnosis;
 mod failures;
+mod fields;
 mod inject;
 mod input;
 mod interrupt;
@@ -35,7 +36,7 @@ use podcradle_tests::harness::{Outcome, Suite};
 type Test = fn(Arch) -> Outcome;
 
 fn main() -> ExitCode {
-    let areas: [(&str, &[(&str, Test)]); 17] = [
+    let areas: &[(&str, &[(&str, Test)])] = &[
         ("life", life::TESTS),
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ("owner", owner::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
+        ("fields", fields::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
     // They wait for the kubelet more than they compute.
     let mut suite = Suite::new().threads(4);
     for arch in [Arch::Amd64, Arch::Arm64] {
-        for (area, tests) in areas {
+        for &(area, tests) in areas {
             for &(name, test) in tests {
                 suite.test(format!("{}::{area}::{name}", arch.name()), move || {
                     test(arch)

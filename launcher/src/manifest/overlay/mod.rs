@@ -5,6 +5,8 @@
 
 mod guard;
 mod merge;
+#[cfg(test)]
+pub(super) mod random;
 mod restricted;
 
 use k8s_openapi::api::core::v1::Pod;

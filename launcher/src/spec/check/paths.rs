@@ -40,6 +40,10 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     let id = 1..=i64::from(i32::MAX);
     let rule = "must be a user id from 1 to 2147483647 (root is not allowed)";
     c.require(id.contains(&spec.run_as), "runAs", spec.run_as, rule);
+    // Kubernetes maps that many ids into a Pod's own user namespace.
+    let mapped = spec.host_users != Some(false) || spec.run_as < 65_536;
+    let rule = "must be below 65536 with hostUsers: false";
+    c.require(mapped, "runAs", spec.run_as, rule);
     for (index, mount) in spec.mounts.iter().enumerate() {
         source(mount, &format!("mounts[{index}]"), c);
         let field = format!("mounts[{index}].path");
@@ -158,6 +162,19 @@ mod tests {
             assert_ne!(problems(|s| s.home = bad.into()).len(), 0, "{bad}");
         }
         assert_eq!(problems(|s| s.home = "/home/omnigent".into()).len(), 0);
+    }
+
+    #[test]
+    fn a_user_namespace_of_its_own_has_few_ids() {
+        let found = |id, host_users| {
+            problems(|s| {
+                s.run_as = id;
+                s.host_users = host_users;
+            })
+        };
+        assert_eq!(found(65_535, Some(false)).len(), 0);
+        assert_eq!(found(65_536, Some(true)).len(), 0);
+        assert!(found(65_536, Some(false))[0].starts_with("runAs \"65536\""));
     }
 
     #[test]

@@ -362,12 +362,12 @@ fn each_document_of_a_file_is_a_sandbox_with_its_index() {
 #[test]
 fn words_of_older_yaml_are_text() {
     let none = Environment::default();
-    let document = document("{image: a, host: [y, no, on, 007, 1_0], hostUsers: false}");
+    let document = document("{image: a, host: [y, no, on, 007, 1_0], hostUsers: true}");
     let spec = merge(&Layer::default(), &none, &[&document])
         .finish("a", &none)
         .unwrap();
     assert_eq!(spec.host, ["y", "no", "on", "007", "1_0"]);
-    assert_eq!(spec.host_users, Some(false));
+    assert_eq!(spec.host_users, Some(true));
 }
 
 #[test]
