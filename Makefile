@@ -35,6 +35,8 @@ test: prerequisites check build up images ## Every check and every test
 check: ## Format, lints, licences, sources
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo fmt --manifest-path supervisor/fuzz/Cargo.toml --check
+	cargo clippy --manifest-path supervisor/fuzz/Cargo.toml --target-dir target/fuzz --locked -- -D warnings
 	.ci/deny
 
 .PHONY: build

@@ -5,8 +5,8 @@
 //! peer its short flags and environment apply; our long flags are understood under each.
 
 use crate::flags::{self, Flag, Persona};
+use crate::policy::{CodeSet, MILLI, Nanos, Policy, Suspend};
 use crate::signals::{self, Rewrite, SignalSet};
-use crate::step::{CodeSet, Policy, Suspend};
 use crate::sys::memory::Entry;
 use crate::text::{self, Text};
 use core::ffi::CStr;
@@ -418,8 +418,8 @@ fn not_empty(value: &CStr) -> Option<&CStr> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Seconds, with up to three decimals, as milliseconds.
-fn seconds(value: &[u8]) -> Option<u64> {
+/// Seconds, with up to three decimals.
+fn seconds(value: &[u8]) -> Option<Nanos> {
     let (whole, decimals) = text::split(value, b'.').unwrap_or((value, b"0"));
     let whole = text::number(whole, MOST_SECONDS)?;
     let digits = text::number(decimals, 999)?;
@@ -429,7 +429,8 @@ fn seconds(value: &[u8]) -> Option<u64> {
         3 => digits,
         _ => return None,
     };
-    Some(whole.wrapping_mul(1_000).wrapping_add(milliseconds))
+    let milliseconds = whole.wrapping_mul(1_000).wrapping_add(milliseconds);
+    Some(milliseconds.wrapping_mul(MILLI))
 }
 
 fn rewrite(value: &[u8]) -> Option<(u8, u8)> {

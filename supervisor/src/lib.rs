@@ -18,14 +18,17 @@
 pub mod args;
 mod deliver;
 mod descriptors;
+mod environment;
 mod errors;
 pub mod flags;
 mod foreground;
 mod log;
 mod oom;
+pub mod policy;
 mod proc;
 pub mod reap;
 pub mod report;
+mod search;
 mod shutdown;
 pub mod signals;
 mod spawn;
@@ -87,7 +90,7 @@ fn refuse(plan: &Plan<'_>, complaint: &Complaint, began: u64) -> ! {
         state: &State::new(),
         message: complaint.as_bytes(),
         oom_kills: None,
-        uptime_ms: sys::monotonic_nanos().saturating_sub(began) / 1_000_000,
+        uptime_ms: sys::monotonic_nanos().saturating_sub(began) / policy::MILLI,
         host: args::first(plan.host),
     };
     supervise::write_report(&report, plan);

@@ -3,20 +3,22 @@
 //! In: `memory.events` (cgroup v2) or `memory.oom_control` (v1). Out: a running count, or
 //! `None` when it cannot be read: unknown is not zero.
 
-use crate::sys::{file::Fd, memory::Arena};
+use crate::sys::file::Fd;
 use crate::text::{self, Text};
 use core::ffi::CStr;
 
-const ROOM: usize = 8 * 1024;
+/// How much room it needs.
+pub const ROOM: usize = 4 * 1024;
+/// Of this for the counters; the rest is for the names of our groups.
+const COUNTERS: usize = 512;
 
-/// The count so far; `root` stands for /sys/fs/cgroup.
+/// The count so far; `root` stands for /sys/fs/cgroup, `room` is written over.
+///
+/// The host waits for the first of the two looks, so the likely place comes first: a
+/// container finds its own group at the root. There is no such file at v2's true root.
 #[inline(never)]
-pub fn kills(root: Option<&CStr>) -> Option<u64> {
-    // A mapping of its own, given back at once: the stack of PID 1 stays small.
-    let arena = Arena::new(ROOM).ok()?;
-    let groups = arena.bytes(ROOM / 2).ok()?;
-    let counters = arena.bytes(ROOM / 2).ok()?;
-    let groups = read(c"/proc/self/cgroup", groups).unwrap_or(&[]);
+pub fn kills(root: Option<&CStr>, room: &mut [u8]) -> Option<u64> {
+    let (counters, groups) = room.split_at_mut_checked(COUNTERS)?;
     let root = root.map_or(&b"/sys/fs/cgroup"[..], CStr::to_bytes);
     let v2 = Place {
         root,
@@ -28,8 +30,14 @@ pub fn kills(root: Option<&CStr>) -> Option<u64> {
         hierarchy: b"/memory",
         file: b"/memory.oom_control",
     };
-    v2.kills(own_path(groups, b""), counters)
-        .or_else(|| v1.kills(own_path(groups, b"memory"), counters))
+    if let Some(kills) = v2.read(b"", counters) {
+        return Some(kills);
+    }
+    let groups = read(c"/proc/self/cgroup", groups).unwrap_or(&[]);
+    let (in_v2, in_v1) = (own_path(groups, b""), own_path(groups, b"memory"));
+    v2.below(in_v2, counters)
+        .or_else(|| v1.below(in_v1, counters))
+        .or_else(|| v1.read(b"", counters))
 }
 
 struct Place<'a> {
@@ -39,11 +47,12 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Inside a container our own group is often what is mounted at the root, whatever
-    /// path /proc shows; so the path first, then the root.
-    fn kills(&self, path: &[u8], buffer: &mut [u8]) -> Option<u64> {
-        let path = if path == b"/" { b"" } else { path };
-        self.read(path, buffer).or_else(|| self.read(b"", buffer))
+    /// Not at the root itself, where whoever asks looks anyway.
+    fn below(&self, path: &[u8], buffer: &mut [u8]) -> Option<u64> {
+        if matches!(path, b"" | b"/") {
+            return None;
+        }
+        self.read(path, buffer)
     }
 
     #[inline(never)]
@@ -59,7 +68,8 @@ impl Place<'_> {
 
 fn read<'b>(path: &CStr, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     let file = Fd::open(path, libc::O_RDONLY, 0).ok()?;
-    let got = file.read_at(buffer, 0).ok()?;
+    // At once: the kernel makes up such a file whole, at the first read.
+    let got = file.read(buffer).ok()?;
     buffer.get(..got)
 }
 
@@ -111,6 +121,7 @@ mod tests {
     fn a_tree_is_read_in_either_version_and_a_missing_one_is_unknown() {
         let tree = tempfile::tempdir().unwrap();
         let root = CString::new(tree.path().to_str().unwrap()).unwrap();
+        let kills = |root| super::kills(root, &mut [0; ROOM]);
         assert_eq!(kills(Some(&root)), None);
         fs::create_dir(tree.path().join("memory")).unwrap();
         fs::write(

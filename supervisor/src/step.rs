@@ -4,87 +4,20 @@
 //! Pure: no system call, no clock. It must never leave `Done`, never act on a host that has
 //! been reaped, and never leave a timer unset that its schedule needs.
 
+use crate::policy::{MILLI, Nanos, Policy, Suspend};
 use crate::reap::End;
-use crate::signals::{CHLD, KILL, Rewrite, STOP, SignalSet};
-
-/// Milliseconds on the monotonic clock.
-pub type Millis = u64;
+use crate::signals::{CHLD, KILL, STOP, SignalSet};
 
 /// After SIGKILL: how long we wait for a host (or the rest) to be gone before going on without.
-pub const KILL_WAIT: Millis = 1_000;
+pub const KILL_WAIT: Nanos = 1_000 * MILLI;
 /// The first pause before a restart; each further one doubles it.
-pub const BACKOFF_FIRST: Millis = 1_000;
+pub const BACKOFF_FIRST: Nanos = 1_000 * MILLI;
 /// The longest pause before a restart.
-pub const BACKOFF_MOST: Millis = 30_000;
+pub const BACKOFF_MOST: Nanos = 30_000 * MILLI;
 /// A run this long resets the back-off and the count of restarts.
-pub const HEALTHY: Millis = 60_000;
+pub const HEALTHY: Nanos = 60_000 * MILLI;
 /// The shortest and longest pause between two looks at what is left, while draining.
-pub const PROBE: (Millis, Millis) = (1, 50);
-
-/// A set of exit codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct CodeSet([u64; 4]);
-
-impl CodeSet {
-    /// Adds `code`.
-    pub fn add(&mut self, code: u8) {
-        if let Some(word) = self.0.get_mut(usize::from(code >> 6)) {
-            *word |= 1 << (code & 63);
-        }
-    }
-
-    /// Whether `code` is in it.
-    pub fn has(&self, code: u8) -> bool {
-        let word = self.0.get(usize::from(code >> 6)).copied().unwrap_or(0);
-        word >> (code & 63) & 1 == 1
-    }
-}
-
-/// What to do when a host was stopped by a job-control signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suspend {
-    /// Nothing: PID 1 cannot stop, and tini and catatonit do not.
-    Never,
-    /// Stop along with the host, and continue with it.
-    WithHost,
-    /// Stop ourselves when such a signal is sent to us, as dumb-init does.
-    OnSignal,
-}
-
-/// What was asked for on the command line, as far as `step` needs it.
-#[derive(Clone, Copy, Debug)]
-pub struct Policy {
-    /// From the first stop signal to SIGKILL.
-    pub grace: Option<Millis>,
-    /// From SIGTERM to SIGKILL for what is left once the host is gone; 0 skips it.
-    pub drain: Millis,
-    /// Whether a failed host is started again, and at most how often in a row.
-    pub restart: Option<u32>,
-    /// Codes after which it is not.
-    pub no_restart: CodeSet,
-    /// Codes that count as 0.
-    pub success: CodeSet,
-    /// Signals that ask for a stop.
-    pub stop: SignalSet,
-    /// What each signal is sent on as.
-    pub rewrite: Rewrite,
-    /// Whether we are PID 1 of our namespace, whose end is the end of all in it.
-    pub pid1: bool,
-    /// Job control.
-    pub suspend: Suspend,
-}
-
-impl Policy {
-    fn is_stop(&self, signal: u8) -> bool {
-        let sent_on = self.rewrite.of(signal);
-        sent_on != 0 && (self.stop.has(signal) || self.stop.has(sent_on))
-    }
-
-    /// The code we exit with for the host's `code`.
-    pub fn map(&self, code: u8) -> u8 {
-        if self.success.has(code) { 0 } else { code }
-    }
-}
+pub const PROBE: (Nanos, Nanos) = (MILLI, 50 * MILLI);
 
 /// Where the supervisor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,12 +89,12 @@ pub struct State {
     pub restarts: u32,
     /// Children reaped that were not the host.
     pub orphans: u64,
-    deadline: Option<Millis>,
-    probe_at: Option<Millis>,
-    probe_pause: Millis,
-    started: Millis,
+    deadline: Option<Nanos>,
+    probe_at: Option<Nanos>,
+    probe_pause: Nanos,
+    started: Nanos,
     in_a_row: u32,
-    backoff: Millis,
+    backoff: Nanos,
     again: bool,
 }
 
@@ -190,7 +123,7 @@ impl State {
     }
 
     /// When `Event::Timer` is due; `None`: only an event can bring us on.
-    pub fn next_timer(&self) -> Option<Millis> {
+    pub fn next_timer(&self) -> Option<Nanos> {
         match (self.deadline, self.probe_at) {
             (Some(a), Some(b)) => Some(if a < b { a } else { b }),
             (a, b) => a.or(b),
@@ -273,7 +206,7 @@ pub fn begin() -> (State, Actions) {
 }
 
 /// The next state, and what to do, after `event` at the time `now`.
-pub fn step(policy: &Policy, state: State, event: Event, now: Millis) -> (State, Actions) {
+pub fn step(policy: &Policy, state: State, event: Event, now: Nanos) -> (State, Actions) {
     let mut next = state;
     if state.phase == Phase::Done {
         return (next, NOTHING);
@@ -302,7 +235,7 @@ fn forward(policy: &Policy, signal: u8) -> Actions {
 }
 
 impl State {
-    fn spawned(&mut self, pid: i32, now: Millis) -> Actions {
+    fn spawned(&mut self, pid: i32, now: Nanos) -> Actions {
         if self.phase == Phase::Starting {
             self.phase = Phase::Running;
             self.host = Some(pid);
@@ -311,7 +244,7 @@ impl State {
         NOTHING
     }
 
-    fn signalled(&mut self, policy: &Policy, sent: Stop, now: Millis) -> Actions {
+    fn signalled(&mut self, policy: &Policy, sent: Stop, now: Nanos) -> Actions {
         if sent.signal == CHLD {
             return NOTHING;
         }
@@ -354,7 +287,7 @@ impl State {
         }
     }
 
-    fn host_ended(&mut self, policy: &Policy, end: End, now: Millis) -> Actions {
+    fn host_ended(&mut self, policy: &Policy, end: End, now: Nanos) -> Actions {
         self.host = None;
         self.end = Some(end);
         self.deadline = None;
@@ -370,7 +303,7 @@ impl State {
     }
 
     /// The host outlives its SIGKILL: in the kernel's hands, or not ours to kill.
-    fn give_up(&mut self, policy: &Policy, now: Millis) -> Actions {
+    fn give_up(&mut self, policy: &Policy, now: Nanos) -> Actions {
         self.unkillable = true;
         self.host_ended(
             policy,
@@ -382,7 +315,7 @@ impl State {
         )
     }
 
-    fn drain_or_go_on(&mut self, policy: &Policy, now: Millis) -> Actions {
+    fn drain_or_go_on(&mut self, policy: &Policy, now: Nanos) -> Actions {
         if policy.drain == 0 {
             return self.go_on(policy, now);
         }
@@ -393,7 +326,7 @@ impl State {
         one(Action::Probe)
     }
 
-    fn left(&mut self, policy: &Policy, count: u32, now: Millis) -> Actions {
+    fn left(&mut self, policy: &Policy, count: u32, now: Nanos) -> Actions {
         if !matches!(self.phase, Phase::Draining | Phase::Reclaiming) {
             return NOTHING;
         }
@@ -428,7 +361,7 @@ impl State {
         }
     }
 
-    fn reaped(&mut self, count: u64, now: Millis) -> Actions {
+    fn reaped(&mut self, count: u64, now: Nanos) -> Actions {
         self.orphans = self.orphans.wrapping_add(count);
         // Look again soon, but not once for every child of a large crowd.
         if let Some(at) = self.probe_at {
@@ -438,7 +371,7 @@ impl State {
         NOTHING
     }
 
-    fn timer(&mut self, policy: &Policy, now: Millis) -> Actions {
+    fn timer(&mut self, policy: &Policy, now: Nanos) -> Actions {
         let due = self.deadline.is_some_and(|deadline| now >= deadline);
         match self.phase {
             Phase::Stopping if due => {
@@ -475,7 +408,7 @@ impl State {
     }
 
     /// The host and, with a drain, what it left are gone: start again, or end.
-    fn go_on(&mut self, policy: &Policy, now: Millis) -> Actions {
+    fn go_on(&mut self, policy: &Policy, now: Nanos) -> Actions {
         self.probe_at = None;
         if !self.again {
             return self.done(policy);

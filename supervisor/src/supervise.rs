@@ -7,16 +7,16 @@ use nix::errno::Errno;
 
 use crate::args::{Complaint, Plan, first};
 use crate::flags::Persona;
+use crate::policy::{MILLI, Suspend};
 use crate::reap::{self, Change, End};
 use crate::report::{self, Report};
 use crate::signals::{self, CONT, KILL, STOP, SignalSet, TERM};
 use crate::spawn::{self, Given};
-use crate::step::{self, Action, Actions, Event, Millis, State, Stop, Suspend};
-use crate::sys::{self, Taken, file, memory::ExecNote};
+use crate::step::{self, Action, Actions, Event, State, Stop};
+use crate::sys::memory::{Arena, ExecNote};
+use crate::sys::{self, Taken, file};
 use crate::text::Text;
-use crate::{descriptors, errors, foreground, log, oom, shutdown};
-
-const NANOS: u64 = 1_000_000;
+use crate::{descriptors, errors, foreground, log, oom, search, shutdown};
 
 /// A supervisor at work.
 pub struct Supervisor<'a> {
@@ -31,10 +31,6 @@ pub struct Supervisor<'a> {
     group: i32,
     has_terminal: bool,
     warned: bool,
-}
-
-fn now() -> Millis {
-    sys::monotonic_nanos() / NANOS
 }
 
 impl<'a> Supervisor<'a> {
@@ -56,8 +52,6 @@ impl<'a> Supervisor<'a> {
 
     /// Runs to the end of the host and beyond. Exits the process.
     pub fn run(mut self) -> ! {
-        // Before the host: it may run into its limit at once.
-        self.oom_before = oom::kills(self.plan.cgroup_root);
         let (state, actions) = step::begin();
         self.state = state;
         self.perform(actions);
@@ -74,10 +68,17 @@ impl<'a> Supervisor<'a> {
             // Reaping comes first: SIGCHLD may be stuck behind a flood of others, and what is
             // dead must not be signalled.
             more = self.reap();
-            if let Ok(taken) = taken {
+            // What SIGCHLD stands for has just been done.
+            if let Ok(taken) = taken
+                && taken.signal != libc::SIGCHLD
+            {
                 self.signal(taken);
             }
-            if self.state.next_timer().is_some_and(|at| now() >= at) {
+            if self
+                .state
+                .next_timer()
+                .is_some_and(|at| sys::monotonic_nanos() >= at)
+            {
                 self.handle(Event::Timer);
             }
         }
@@ -88,12 +89,13 @@ impl<'a> Supervisor<'a> {
         if more {
             return Some(0);
         }
-        let timer = self.state.next_timer()?.saturating_mul(NANOS);
+        let timer = self.state.next_timer()?;
         Some(timer.saturating_sub(sys::monotonic_nanos()))
     }
 
     fn handle(&mut self, event: Event) {
-        let (state, actions) = step::step(&self.plan.policy, self.state, event, now());
+        let (state, actions) =
+            step::step(&self.plan.policy, self.state, event, sys::monotonic_nanos());
         self.state = state;
         self.perform(actions);
     }
@@ -125,7 +127,17 @@ impl<'a> Supervisor<'a> {
             // On a restart, too: we took it back when the last host ended.
             self.has_terminal = foreground::is(sys::getpgrp());
         }
-        match spawn::spawn(self.plan, self.given, self.has_terminal, self.note) {
+        let first_host = self.group == 0;
+        let mut oom_before = self.oom_before;
+        let last = |room: &mut [u8]| {
+            // While nothing of the host has run: it may hit its limit at once.
+            if first_host {
+                oom_before = oom::kills(self.plan.cgroup_root, room);
+            }
+        };
+        let spawned = spawn::spawn(self.plan, self.given, self.has_terminal, self.note, last);
+        self.oom_before = oom_before;
+        match spawned {
             Ok(pid) => {
                 self.group = pid;
                 if self.plan.verbosity > 0 {
@@ -193,12 +205,12 @@ impl<'a> Supervisor<'a> {
     #[inline(never)]
     fn host_ended(&mut self, end: End) {
         let mut end = end;
-        if let Some((errno, line)) = spawn::failure(first(self.plan.host), self.note) {
+        if let Some((errno, line)) = search::failure(first(self.plan.host), self.note) {
             log::line(line.as_bytes());
             self.message = line;
             end = End::Exec {
                 errno: errno as i32,
-                code: spawn::exit_code(errno),
+                code: search::exit_code(errno),
             };
         } else if self.plan.verbosity > 0 {
             let mut line = Text::<64>::new();
@@ -318,7 +330,13 @@ impl<'a> Supervisor<'a> {
 
     #[inline(never)]
     fn exit(&self, code: u8) -> ! {
-        let after = oom::kills(self.plan.cgroup_root);
+        // A mapping of its own: the stack of PID 1 stays small.
+        let arena = Arena::new(oom::ROOM);
+        let room = arena.as_ref().map(|arena| arena.bytes(oom::ROOM));
+        let after = match room {
+            Ok(Ok(room)) => oom::kills(self.plan.cgroup_root, room),
+            _ => None,
+        };
         let oom_kills = match (self.oom_before, after) {
             (Some(before), Some(after)) => Some(after.saturating_sub(before)),
             _ => None,
@@ -328,7 +346,7 @@ impl<'a> Supervisor<'a> {
             state: &self.state,
             message: self.message.as_bytes(),
             oom_kills,
-            uptime_ms: sys::monotonic_nanos().saturating_sub(self.began) / NANOS,
+            uptime_ms: sys::monotonic_nanos().saturating_sub(self.began) / MILLI,
             host: first(self.plan.host),
         };
         write_report(&report, self.plan);

@@ -157,6 +157,12 @@ pub fn fork() -> Result<Side> {
     }
 }
 
+/// Lets whoever else can run do so first.
+pub fn step_aside() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::sched_yield() };
+}
+
 /// Takes one child that changed state, without waiting; `None` when there is none to take.
 ///
 /// *Errors*: ECHILD when there is no child at all.

@@ -4,7 +4,7 @@
 
 use podcradle_init::args::{Mode, Plan};
 use podcradle_init::flags::Persona;
-use podcradle_init::step::Suspend;
+use podcradle_init::policy::{MILLI, Suspend};
 use podcradle_init::sys::memory::Entry;
 use std::ffi::{CStr, CString};
 
@@ -56,7 +56,7 @@ fn the_flags_of_a_pod_are_understood() {
     .unwrap();
     assert_eq!(
         (plan.policy.grace, plan.policy.drain),
-        (Some(20_000), 5_000)
+        (Some(20_000 * MILLI), 5_000 * MILLI)
     );
     assert!(plan.close_fds && plan.no_new_privs);
     let secret = plan.secrets[0].unwrap();
@@ -92,7 +92,7 @@ fn long_flags_take_their_value_from_either_place() {
         &["--grace", "1.500", "x"],
         &["--grace", "1.50", "x"],
     ] {
-        assert_eq!(parse(words).unwrap().policy.grace, Some(1_500));
+        assert_eq!(parse(words).unwrap().policy.grace, Some(1_500 * MILLI));
     }
 }
 

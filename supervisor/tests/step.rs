@@ -1,11 +1,11 @@
-//! `step` with an injected clock: the schedule to the millisecond, and, over random orders
+//! `step` with an injected clock: the schedule to the nanosecond, and, over random orders
 //! of events, what must hold in any of them.
 
+use podcradle_init::policy::{CodeSet, MILLI, Nanos, Policy, Suspend};
 use podcradle_init::reap::End;
 use podcradle_init::signals::{Rewrite, SignalSet};
 use podcradle_init::step::{
-    Action, BACKOFF_MOST, CodeSet, Event, HEALTHY, KILL_WAIT, Millis, PROBE, Phase, Policy, State,
-    Stop, Suspend, begin, step,
+    Action, BACKOFF_MOST, Event, HEALTHY, KILL_WAIT, PROBE, Phase, State, Stop, begin, step,
 };
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn exit(code: u8) -> Event {
 struct Bench {
     policy: Policy,
     state: State,
-    now: Millis,
+    now: Nanos,
     /// What a look at the rest finds.
     left: u32,
     /// Whether SIGKILL works on what is left.
@@ -55,7 +55,7 @@ impl Bench {
         let mut bench = Bench {
             policy,
             state,
-            now: 1_000_000,
+            now: 1_000_000 * MILLI,
             left: 0,
             killable: true,
             done: vec![],
@@ -96,7 +96,7 @@ impl Bench {
     }
 
     /// Lets the timers fire, until one has made `wanted` happen or none is set.
-    fn until(&mut self, wanted: impl Fn(&Action) -> bool) -> Option<Millis> {
+    fn until(&mut self, wanted: impl Fn(&Action) -> bool) -> Option<Nanos> {
         for _ in 0..100_000 {
             self.now = self.state.next_timer()?.max(self.now);
             if self.feed(Event::Timer).iter().any(&wanted) {
@@ -134,19 +134,19 @@ fn without_a_schedule_no_timer_is_ever_set() {
 #[test]
 fn the_grace_runs_from_the_first_stop_and_a_second_neither_restarts_nor_shortens_it() {
     let mut bench = Bench::new(Policy {
-        grace: Some(2_000),
+        grace: Some(2_000 * MILLI),
         ..policy()
     });
     let asked = bench.now;
     assert_eq!(bench.feed(sent(15)), [Action::Forward(15)]);
     for _ in 0..9 {
-        bench.now += 200;
+        bench.now += 200 * MILLI;
         assert_eq!(bench.feed(sent(15)), [Action::Forward(15)]);
         assert_eq!(bench.feed(sent(2)), [Action::Forward(2)]);
     }
     assert_eq!(
         bench.until(|action| *action == Action::KillHost),
-        Some(asked + 2_000)
+        Some(asked + 2_000 * MILLI)
     );
     bench.feed(Event::HostEnded(End::Signal {
         signal: 9,
@@ -158,15 +158,41 @@ fn the_grace_runs_from_the_first_stop_and_a_second_neither_restarts_nor_shortens
 }
 
 #[test]
+fn no_time_ends_a_nanosecond_too_soon() {
+    for drain in [false, true] {
+        let (grace, time) = (1_000 * MILLI, 1_000 * MILLI);
+        let mut bench = Bench::new(Policy {
+            grace: Some(grace),
+            drain: if drain { time } else { 0 },
+            ..policy()
+        });
+        // In the middle of a millisecond, whose end is not when the time is over.
+        bench.now += 999_999;
+        bench.left = 1;
+        let over = bench.now + time;
+        let (end, last) = if drain {
+            (exit(0), Action::KillRest)
+        } else {
+            (sent(15), Action::KillHost)
+        };
+        bench.feed(end);
+        bench.now = over - 1;
+        assert!(!bench.feed(Event::Timer).contains(&last));
+        bench.now = over;
+        assert!(bench.feed(Event::Timer).contains(&last));
+    }
+}
+
+#[test]
 fn a_host_that_outlives_its_kill_ends_the_wait_all_the_same() {
     let mut bench = Bench::new(Policy {
-        grace: Some(500),
+        grace: Some(500 * MILLI),
         ..policy()
     });
     let asked = bench.now;
     bench.feed(sent(15));
     let end = bench.until(|action| matches!(action, Action::Exit(_)));
-    assert_eq!(end, Some(asked + 500 + KILL_WAIT));
+    assert_eq!(end, Some(asked + 500 * MILLI + KILL_WAIT));
     assert_eq!(bench.exit(), Some(137));
     assert!(bench.state.unkillable);
 }
@@ -174,7 +200,7 @@ fn a_host_that_outlives_its_kill_ends_the_wait_all_the_same() {
 #[test]
 fn a_refused_kill_ends_the_wait_at_once() {
     let mut bench = Bench::new(Policy {
-        grace: Some(1_000),
+        grace: Some(1_000 * MILLI),
         ..policy()
     });
     bench.feed(sent(15));
@@ -186,14 +212,14 @@ fn a_refused_kill_ends_the_wait_at_once() {
 #[test]
 fn a_drain_ends_with_the_last_process_and_keeps_the_code() {
     let mut bench = Bench::new(Policy {
-        drain: 30_000,
+        drain: 30_000 * MILLI,
         ..policy()
     });
     bench.left = 2;
     let actions = bench.feed(exit(3));
     assert_eq!(actions, [Action::Probe, Action::TerminateRest]);
     bench.feed(sent(15));
-    bench.now += 300;
+    bench.now += 300 * MILLI;
     bench.left = 0;
     bench.feed(Event::Reaped(2));
     let end = bench
@@ -210,7 +236,7 @@ fn a_drain_ends_with_the_last_process_and_keeps_the_code() {
 fn a_drain_that_runs_out_kills_what_is_left() {
     for pid1 in [true, false] {
         let mut bench = Bench::new(Policy {
-            drain: 1_000,
+            drain: 1_000 * MILLI,
             pid1,
             ..policy()
         });
@@ -219,7 +245,7 @@ fn a_drain_that_runs_out_kills_what_is_left() {
         bench.feed(exit(0));
         assert_eq!(
             bench.until(|action| *action == Action::KillRest),
-            Some(started + 1_000)
+            Some(started + 1_000 * MILLI)
         );
         if !pid1 {
             assert_eq!(bench.exit(), None, "what was killed must be reaped");
@@ -242,7 +268,7 @@ fn restarts_pause_one_two_four_seconds_and_stop_at_the_limit() {
         bench.feed(exit(9));
         assert_eq!(
             bench.until(|action| *action == Action::Spawn),
-            Some(ended + pause)
+            Some(ended + pause * MILLI)
         );
     }
     bench.feed(exit(9));
@@ -263,7 +289,7 @@ fn a_minute_of_health_resets_pause_and_count_and_less_does_not() {
         bench.feed(exit(9));
         assert_eq!(
             bench.until(|action| *action == Action::Spawn),
-            Some(ended + pause)
+            Some(ended + pause * MILLI)
         );
     }
     let mut bench = Bench::new(Policy {
@@ -337,7 +363,7 @@ fn a_stop_between_two_hosts_ends_at_once_and_other_signals_are_dropped() {
 fn a_stop_during_the_drain_before_a_restart_lets_the_drain_end_first() {
     let mut bench = Bench::new(Policy {
         restart: Some(u32::MAX),
-        drain: 5_000,
+        drain: 5_000 * MILLI,
         ..policy()
     });
     bench.left = 1;
@@ -393,10 +419,15 @@ fn we_stop_along_with_the_host_but_not_once_a_stop_was_asked_for() {
     assert_eq!(bench.feed(Event::HostStopped(20)), []);
 }
 
+/// Up to so many of them, and not only whole ones.
+fn milliseconds(most: u64) -> impl Strategy<Value = Nanos> {
+    0..most * MILLI
+}
+
 fn any_policy() -> impl Strategy<Value = Policy> {
     let times = (
-        prop::option::of(0..20_000_u64),
-        prop_oneof![Just(0), 1..20_000_u64],
+        prop::option::of(milliseconds(20_000)),
+        prop_oneof![Just(0), milliseconds(20_000)],
     );
     (
         times,
@@ -442,7 +473,7 @@ proptest! {
     fn any_order_of_events_keeps_the_invariants(
         policy in any_policy(),
         killable in any::<bool>(),
-        events in prop::collection::vec((any_event(), 0..3_000_u64, 0..3_u32), 0..60),
+        events in prop::collection::vec((any_event(), milliseconds(3_000), 0..3_u32), 0..60),
     ) {
         let mut bench = Bench::new(policy);
         bench.killable = killable;
@@ -470,8 +501,8 @@ proptest! {
     #[test]
     fn nothing_outlives_the_schedule(
         policy in any_policy(),
-        grace in 0..20_000_u64,
-        before in prop::collection::vec((any_event(), 0..3_000_u64), 0..30),
+        grace in milliseconds(20_000),
+        before in prop::collection::vec((any_event(), milliseconds(3_000)), 0..30),
     ) {
         let mut bench = Bench::new(Policy { grace: Some(grace), restart: None, ..policy });
         bench.left = 3;
@@ -487,7 +518,7 @@ proptest! {
         bench.until(|action| matches!(action, Action::Exit(_)));
         prop_assert!(bench.exit().is_some());
         let most = grace + KILL_WAIT + policy.drain + KILL_WAIT + PROBE.1;
-        prop_assert!(bench.now <= asked + most, "{} ms", bench.now - asked);
+        prop_assert!(bench.now <= asked + most, "{} ns", bench.now - asked);
     }
 
     /// The host's own end decides the code, whatever was sent around it.

@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         Persona::Catatonit,
         Persona::DumbInit,
     ] {
-        let mut plan = Plan::new(persona, &[], data.len() % 2 == 0);
+        let mut plan = Plan::new(persona, &[], data.len().is_multiple_of(2));
         match plan.parse(&argv) {
             Ok(()) => {
                 assert!(plan.host.len() < argv.len().max(1));

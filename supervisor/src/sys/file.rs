@@ -44,10 +44,19 @@ impl Fd {
     pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<Fd> {
         loop {
             // SAFETY: path is NUL-terminated and live for the call.
-            let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) };
+            // The bare call: musl's own sets close-on-exec once more.
+            let fd = unsafe {
+                libc::syscall(
+                    libc::SYS_openat,
+                    libc::AT_FDCWD,
+                    path.as_ptr(),
+                    flags | libc::O_CLOEXEC,
+                    mode,
+                )
+            };
             match Errno::result(fd) {
                 Err(Errno::EINTR) => {}
-                other => return other.map(Fd),
+                other => return other.map(|fd| Fd(i32::try_from(fd).unwrap_or(-1))),
             }
         }
     }

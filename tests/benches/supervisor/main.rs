@@ -17,7 +17,7 @@ use podcradle_tests::pidns::{Setup, Subject};
 
 use measure::Memory;
 use subjects::Contender;
-use table::{Figures, Table};
+use table::{Bare, Figures, Table};
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -69,21 +69,21 @@ fn bench(effort: &Effort) -> Result<()> {
     let contenders = subjects::all(folder.path())?;
     let stamp = subjects::stamp(folder.path())?;
     let mut figures: Vec<Figures> = contenders.iter().map(Figures::new).collect();
-    let mut bare = Vec::new();
+    let mut bare = Bare::default();
 
     warn_of_load();
     take_precedence();
     eprintln!("starts: {} rounds", effort.starts);
     for _ in 0..effort.starts {
         let words: Vec<OsString> = vec![stamp.clone().into()];
-        bare.push(measure::life(
-            Setup::program(stamp.clone(), words.clone()).no_report_flag(),
-        )?);
+        let alone = || Setup::program(stamp.clone(), words.clone()).no_report_flag();
+        bare.life.push(measure::life(alone())?);
+        bare.start.push(measure::first_instruction(alone())?);
         for (contender, figures) in contenders.iter().zip(&mut figures) {
             figures.life.push(measure::life(contender.run(&words))?);
             figures
                 .start
-                .push(measure::first_instruction(contender, &stamp)?);
+                .push(measure::first_instruction(contender.run(&words))?);
         }
     }
     eprintln!(

@@ -12,7 +12,7 @@ use podcradle_tests::pidns::{Setup, eventually};
 use crate::Result;
 use crate::subjects::Contender;
 
-/// Microseconds from the start of a program to its end.
+/// Microseconds from a program's exec to its end.
 pub fn life(setup: Setup) -> Result<f64> {
     let mut run = setup.shared_proc().start()?;
     let code = run.code()?;
@@ -22,10 +22,11 @@ pub fn life(setup: Setup) -> Result<f64> {
     Ok(microseconds(now() - run.launched))
 }
 
-/// Microseconds from the init's start to its host's first instruction.
-pub fn first_instruction(contender: &Contender, stamp: &Path) -> Result<f64> {
+/// Microseconds from a program's exec to the first instruction of the host: itself, or
+/// the one it is told to start.
+pub fn first_instruction(setup: Setup) -> Result<f64> {
     let (mut reader, writer) = std::io::pipe()?;
-    let setup = contender.run(&[stamp.into()]).shared_proc();
+    let setup = setup.shared_proc();
     let mut run = setup.descriptor(OwnedFd::from(writer), 1).start()?;
     let at = time(&mut reader)?;
     run.code()?;

@@ -19,9 +19,16 @@ pub struct Figures {
     pub bursts: [Vec<Burst>; 2],
 }
 
+/// What a host costs without any init.
+#[derive(Default)]
+pub struct Bare {
+    pub life: Vec<f64>,
+    pub start: Vec<f64>,
+}
+
 pub struct Table<'a> {
     figures: &'a [Figures],
-    bare: f64,
+    bare: &'a Bare,
     sizes: [usize; 2],
     foreign: (Arch, u64),
 }
@@ -68,13 +75,13 @@ impl Figures {
 impl<'a> Table<'a> {
     pub fn new(
         figures: &'a [Figures],
-        bare: &[f64],
+        bare: &'a Bare,
         sizes: [usize; 2],
         foreign: (Arch, u64),
     ) -> Self {
         Self {
             figures,
-            bare: median(bare),
+            bare,
             sizes,
             foreign,
         }
@@ -97,7 +104,11 @@ impl<'a> Table<'a> {
             "| {} | {} | {} ",
             memory.resident, memory.private, memory.anonymous
         )?;
-        write!(f, "| {:.0} ", median(&figures.life) - self.bare)?;
+        write!(
+            f,
+            "| {:.0} ",
+            median(&figures.life) - median(&self.bare.life)
+        )?;
         let signal = |part| median(&figures.rounds(part));
         let start = ratio(median(&figures.start), |f| median(&f.start));
         let p50 = ratio(signal(0.5), |f| median(&f.rounds(0.5)));
@@ -234,8 +245,9 @@ impl fmt::Display for Table<'_> {
         }
         writeln!(
             f,
-            "\nIn brackets: the ratio to tini-static. A bare exec took {:.0} µs.\n",
-            self.bare
+            "\nIn brackets: the ratio to tini-static. Times are from the exec. Alone, the host took {:.0} µs to its first instruction, {:.0} to its end.\n",
+            median(&self.bare.start),
+            median(&self.bare.life)
         )?;
         writeln!(f, "| promised | got | at most | |\n|---|---|---|---|")?;
         for owed in self.owed() {

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::{self, Command, ExitCode};
 use std::ptr;
 use std::thread;
 
@@ -18,8 +18,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["die", signal] => die(number(signal)),
-        ["abort"] => std::process::abort(),
+        ["abort"] => process::abort(),
         ["listen", label, until, code] => listen(label, number(until), number(code)),
+        ["listen-elsewhere", label, until, code] => {
+            elsewhere().and_then(|()| listen(label, number(until), number(code)))
+        }
         ["orphans", count, kind] => orphans(number(count), kind),
         ["race", count, code] => race(number(count), number(code)),
         ["traced", code] => traced(number(code)),
@@ -124,6 +127,28 @@ fn listen(label: &str, until: i32, code: u8) -> io::Result<u8> {
             return Ok(code);
         }
     }
+}
+
+/// Leaves its process group for that of a child, which stays with it.
+fn elsewhere() -> io::Result<()> {
+    let parent = process::id();
+    let child = fork()?;
+    if child == 0 {
+        // SAFETY: plain system calls; it ends with its parent, however that ends.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            while u32::try_from(libc::getppid()) == Ok(parent) {
+                libc::pause();
+            }
+        }
+        leave(0);
+    }
+    // SAFETY: plain system calls on our own child and ourselves.
+    unsafe {
+        checked(libc::setpgid(child, child))?;
+        checked(libc::setpgid(0, child))?;
+    }
+    Ok(())
 }
 
 /// Makes COUNT orphans as fast as it can, by double forks in batches. Of KIND:

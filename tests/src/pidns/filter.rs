@@ -102,6 +102,13 @@ impl Filter {
         self
     }
 
+    /// What a container profile of 2017 makes of all calls that came after it, the first of
+    /// them `statx`: they fail with `errno`.
+    pub fn of_2017(errno: i32) -> Self {
+        // Numbers from 424 on are the same everywhere; these are not.
+        Self::new().deny_from(libc::SYS_statx, errno)
+    }
+
     /// The program with its closing "allow", ready for [`install`].
     pub(super) fn finish(&self) -> Vec<libc::sock_filter> {
         let mut program = self.rules.clone();
@@ -119,12 +126,11 @@ pub(super) fn install(program: &[libc::sock_filter]) -> io::Result<()> {
     };
     // SAFETY: plain prctl calls; `header` and the program outlive them.
     unsafe {
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const header, 0, 0) != 0 {
-            return Err(io::Error::last_os_error());
+        let put = || libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const header, 0, 0) == 0;
+        // Root may without giving up what a test may want to look at.
+        if put() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && put() {
+            return Ok(());
         }
     }
-    Ok(())
+    Err(io::Error::last_os_error())
 }

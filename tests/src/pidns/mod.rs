@@ -6,6 +6,7 @@
 //! [`Running`] is dropped the kernel ends the whole namespace, so that no test
 //! leaves a process behind. Every wait has a watchdog; none asserts a time.
 
+mod files;
 pub mod filter;
 pub mod procfs;
 pub mod pty;
@@ -18,10 +19,11 @@ mod subject;
 use std::io;
 use std::time::Duration;
 
+pub use files::{copy_program, write_program};
 pub use filter::Filter;
 pub use procfs::Process;
 pub use pty::Pty;
-pub use running::{Running, eventually, kill};
+pub use running::{Running, eventually, kill, parse_report};
 pub use setup::Setup;
 pub use spawn::monotonic;
 pub use stream::Stream;

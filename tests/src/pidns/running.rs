@@ -4,9 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,7 +24,7 @@ pub struct Running {
     pub out: Stream,
     /// Its terminal, when it has one.
     pub terminal: Option<Pty>,
-    /// When it was cloned, by [`super::monotonic`].
+    /// When its exec began, by [`super::monotonic`].
     pub launched: u64,
     /// When its exec had happened.
     pub started: Instant,
@@ -223,8 +225,8 @@ impl Drop for Running {
     }
 }
 
-/// Checks a report's form and parses it.
-pub(super) fn parse_report(bytes: &[u8]) -> Result<Value> {
+/// Checks a report's form, parses it and holds it against its schema.
+pub fn parse_report(bytes: &[u8]) -> Result<Value> {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let wrong = |why: String| Error::Report(text.clone(), why);
     if bytes.len() > 4096 {
@@ -233,8 +235,24 @@ pub(super) fn parse_report(bytes: &[u8]) -> Result<Value> {
     if text.matches('\n').count() != 1 || !text.ends_with('\n') {
         return Err(wrong("not one whole line".to_owned()));
     }
-    serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))
+    let report = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    let (schemas, index) = SCHEMA.as_ref().map_err(|error| wrong(error.clone()))?;
+    let valid = schemas.validate(&report, *index);
+    valid.map_err(|error| wrong(error.to_string()))?;
+    Ok(report)
 }
+
+static SCHEMA: LazyLock<std::result::Result<(Schemas, SchemaIndex), String>> =
+    LazyLock::new(|| {
+        const NAME: &str = "https://report.example/schema.json";
+        let text = include_str!("../../../supervisor/report.schema.json");
+        let text = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+        let compiled = compiler
+            .add_resource(NAME, text)
+            .and_then(|()| compiler.compile(NAME, &mut schemas));
+        Ok((schemas, compiled.map_err(|error| error.to_string())?))
+    });
 
 /// Sends a signal to any process of the test's, by its outer pid.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {

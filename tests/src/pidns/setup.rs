@@ -41,13 +41,13 @@ impl Setup {
     /// The binary under test, called by its own name.
     pub fn new(subject: &Subject) -> Self {
         let (file, argv) = subject.called(OsStr::new("podcradle-init"));
-        Self::program(file, argv)
+        Self::program(file, argv).profile(subject)
     }
 
     /// The binary under test called by a peer's name; no report flag is passed.
     pub fn called(subject: &Subject, name: &str) -> Self {
         let (file, argv) = subject.called(OsStr::new(name));
-        Self::program(file, argv).no_report_flag()
+        Self::program(file, argv).profile(subject).no_report_flag()
     }
 
     /// Any other program as the namespace's init: a shell that starts the
@@ -77,7 +77,15 @@ impl Setup {
     pub fn shell(subject: &Subject, script: &str) -> Self {
         let argv = ["sh", "-c", script, "sh"].map(OsString::from);
         let argv = argv.into_iter().chain(subject.words()).collect();
-        Self::program("/bin/sh".into(), argv).no_report_flag()
+        Self::program("/bin/sh".into(), argv)
+            .profile(subject)
+            .no_report_flag()
+    }
+
+    /// Under the subject's seccomp profile, if it has one.
+    pub fn profile(mut self, subject: &Subject) -> Self {
+        self.plan.filter = subject.profile.as_ref().map(Filter::finish);
+        self
     }
 
     /// More arguments.
@@ -214,6 +222,13 @@ impl Setup {
     /// Mounts `from` over `to`.
     pub fn bind(mut self, from: &Path, to: &Path) -> Self {
         self.plan.mounts.push(Mount::Bind(c_path(from), c_path(to)));
+        self
+    }
+
+    /// Mounts an empty file system that holds `bytes` bytes at `at`.
+    pub fn small_disk(mut self, at: &Path, bytes: u32) -> Self {
+        let size = c_word(OsStr::new(&format!("size={bytes}")));
+        self.plan.mounts.push(Mount::Disk(c_path(at), size));
         self
     }
 

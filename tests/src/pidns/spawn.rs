@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::filter;
 use super::{Error, Result};
@@ -18,6 +19,8 @@ pub(super) enum Mount {
     Proc,
     /// Hides a directory behind an empty file system.
     Empty(CString),
+    /// A disk of this size (`size=N`).
+    Disk(CString, CString),
     ReadOnlyRoot,
 }
 
@@ -74,8 +77,45 @@ pub fn monotonic() -> u64 {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
+/// A time the child notes and we read, in a page that a clone does not copy.
+struct Moment(ptr::NonNull<AtomicU64>);
+
+impl Moment {
+    fn new() -> Result<Self> {
+        // SAFETY: a fresh mapping; its zero bytes are a valid atomic.
+        let page = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            libc::mmap(ptr::null_mut(), size_of::<u64>(), access, kind, -1, 0)
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error().into());
+        }
+        ptr::NonNull::new(page.cast())
+            .map(Self)
+            .ok_or(Error::Step("map a page", io::ErrorKind::OutOfMemory.into()))
+    }
+
+    fn note(&self) {
+        // SAFETY: mapped for as long as `self` lives.
+        unsafe { self.0.as_ref() }.store(monotonic(), Ordering::Release);
+    }
+
+    fn noted(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nobody refers to any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<u64>()) };
+    }
+}
+
 /// Starts the plan as the init of a new pid namespace, and of a mount namespace
-/// where it mounts; returns its pid and when it was cloned, once the exec has
+/// where it mounts; returns its pid and when its exec began, once that has
 /// happened.
 pub(super) fn spawn(plan: &Plan) -> Result<(i32, u64)> {
     let argv = pointers(&plan.argv);
@@ -87,12 +127,12 @@ pub(super) fn spawn(plan: &Plan) -> Result<(i32, u64)> {
         libc::CLONE_NEWNS
     };
     let flags = libc::CLONE_NEWPID | mounts | libc::SIGCHLD;
-    let launched = monotonic();
+    let launched = Moment::new()?;
     // SAFETY: without a stack of its own clone behaves like fork: the child
     // goes on here with a copy of everything, and only makes system calls.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
     if pid == 0 {
-        let step = match become_init(plan, &argv, &env) {
+        let step = match become_init(plan, &argv, &env, &launched) {
             Ok(never) => match never {},
             Err((step, error)) => [step, error.raw_os_error().map_or(0, |e| e.to_le_bytes()[0])],
         };
@@ -112,7 +152,7 @@ pub(super) fn spawn(plan: &Plan) -> Result<(i32, u64)> {
     // comes with the exec, which closes the child's copy.
     let count = unsafe { libc::read(reader.as_raw_fd(), failed.as_mut_ptr().cast(), 2) };
     if count == 0 {
-        return Ok((pid, launched));
+        return Ok((pid, launched.noted()));
     }
     // SAFETY: the child is ours and has not been waited for.
     unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
@@ -142,7 +182,12 @@ fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
 
 type Step = std::result::Result<std::convert::Infallible, (u8, io::Error)>;
 
-fn become_init(plan: &Plan, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Step {
+fn become_init(
+    plan: &Plan,
+    argv: &[*const libc::c_char],
+    env: &[*const libc::c_char],
+    launched: &Moment,
+) -> Step {
     // The descriptors come first in fact: a terminal must be 0 before TIOCSCTTY.
     descriptors(plan).map_err(|e| (5, e))?;
     session(plan).map_err(|e| (0, e))?;
@@ -164,6 +209,7 @@ fn become_init(plan: &Plan, argv: &[*const libc::c_char], env: &[*const libc::c_
     if let Some(program) = &plan.filter {
         filter::install(program).map_err(|e| (11, e))?;
     }
+    launched.note();
     // SAFETY: both tables end in a null pointer.
     unsafe { libc::execve(plan.file.as_ptr(), argv.as_ptr(), env.as_ptr()) };
     Err((12, io::Error::last_os_error()))
@@ -249,6 +295,11 @@ fn mounts(plan: &Plan) -> io::Result<()> {
             Mount::Empty(at) => {
                 let tmpfs = c"tmpfs".as_ptr();
                 mount(tmpfs, at.as_ptr(), tmpfs, 0)?;
+            }
+            Mount::Disk(at, size) => {
+                let (tmpfs, options) = (c"tmpfs".as_ptr(), size.as_ptr().cast());
+                // SAFETY: all strings end in NUL and outlive the call.
+                check(unsafe { libc::mount(tmpfs, at.as_ptr(), tmpfs, 0, options) })?;
             }
             Mount::ReadOnlyRoot => {
                 let flags = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Error, Result, Setup};
+use super::{Error, Filter, Result, Setup};
 
 /// An architecture the supervisor is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Subject {
     pub path: PathBuf,
     /// The test host, a program of this machine's own architecture.
     pub host: PathBuf,
+    /// What its tests run under unless they bring a filter of their own.
+    pub profile: Option<Filter>,
     emulator: Option<PathBuf>,
     _folder: TempDir,
 }
@@ -88,9 +90,17 @@ impl Subject {
             arch,
             path: copy(&source, "podcradle-init")?,
             host: copy(host, "testhost")?,
+            profile: None,
             emulator,
             _folder: folder,
         })
+    }
+
+    /// With this seccomp profile around every start.
+    #[must_use]
+    pub fn under(mut self, profile: Filter) -> Self {
+        self.profile = Some(profile);
+        self
     }
 
     /// The path of the build for `arch`, without the rest of [`Subject::find`].
@@ -120,9 +130,22 @@ impl Subject {
         self.emulator.as_deref()
     }
 
-    /// `n` natively, `emulated` under QEMU: for how often a race is tried.
-    pub fn rounds(&self, native: usize, emulated: usize) -> usize {
-        if self.emulated() { emulated } else { native }
+    /// Whether each round costs more or tells less: emulated, or once more under a profile.
+    pub fn dear(&self) -> bool {
+        self.emulated() || self.profile.is_some()
+    }
+
+    /// How often a race is tried: `full` times where `PODCRADLE_RACES=full` asks for it, else
+    /// as often as takes seconds, and less where each round is dear.
+    pub fn rounds(&self, full: usize) -> usize {
+        let wanted = env::var_os("PODCRADLE_RACES").is_some_and(|word| word == "full");
+        let part = match (wanted, self.dear()) {
+            (true, false) => 1,
+            (false, false) => 4,
+            (true, true) => 10,
+            (false, true) => 20,
+        };
+        full / part
     }
 
     /// The words a shell runs to start the binary.

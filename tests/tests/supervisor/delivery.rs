@@ -4,11 +4,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Setup, Subject};
+use podcradle_tests::pidns::{Running, Setup, Subject, copy_program};
 
 crate::cases![
     it_copies_itself_byte_by_byte,
@@ -16,6 +15,7 @@ crate::cases![
     it_copies_itself_in_an_image_that_holds_nothing_else,
     a_copy_that_cannot_be_made_is_named,
     a_full_disk_leaves_no_half_copy,
+    a_copy_that_comes_to_a_size_limit_is_not_left,
     it_makes_the_workspace_with_its_parents,
     a_workspace_that_is_there_is_fine,
     a_workspace_that_cannot_be_made_is_named,
@@ -55,7 +55,7 @@ fn it_copies_itself_byte_by_byte(t: &Subject) -> Outcome {
     same(t, &copy)?;
     // And the copy works.
     let (file, argv) = t.called_at(&copy, "podcradle-init".as_ref());
-    let setup = Setup::program(file, argv).no_report_flag();
+    let setup = Setup::program(file, argv).profile(t).no_report_flag();
     let mut run = setup.args(["--", "sh", "-c", "exit 3"]).start()?;
     ensure!(run.code()? == 3, "exit {}: {}", run.code()?, run.stderr()?);
     Ok(())
@@ -79,14 +79,6 @@ fn it_copies_itself_over_an_older_copy(t: &Subject) -> Outcome {
     Ok(())
 }
 
-/// By a program of its own: a descriptor of ours that is open for writing would be
-/// in every child that other tests start meanwhile, and executing is refused then.
-fn copy_program(from: &Path, to: &Path) -> Outcome {
-    let done = Command::new("cp").arg(from).arg(to).status()?;
-    ensure!(done.success(), "cp {} ended with {done}", from.display());
-    Ok(())
-}
-
 fn it_copies_itself_in_an_image_that_holds_nothing_else(t: &Subject) -> Outcome {
     let root = tempfile::tempdir()?;
     let inside = |name: &str| root.path().join(name);
@@ -105,7 +97,10 @@ fn it_copies_itself_in_an_image_that_holds_nothing_else(t: &Subject) -> Outcome 
     };
     let volume = tempfile::tempdir()?;
     fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o777))?;
-    let setup = Setup::program(file, argv).no_report_flag().shared_proc();
+    let setup = Setup::program(file, argv)
+        .profile(t)
+        .no_report_flag()
+        .shared_proc();
     let setup = setup.bind(volume.path(), &inside("out")).read_only_root();
     let mut run = setup
         .root(root.path())
@@ -128,10 +123,26 @@ fn a_copy_that_cannot_be_made_is_named(t: &Subject) -> Outcome {
 }
 
 fn a_full_disk_leaves_no_half_copy(t: &Subject) -> Outcome {
+    // As init of the namespace a shell, which can look at that disk afterwards.
+    let script = r#""$@" --copy-to disk/bin; echo "code $?"; rmdir disk/bin && echo empty"#;
+    let mut setup = Setup::shell(t, script);
+    let disk = setup.folder()?.join("disk");
+    fs::create_dir(&disk)?;
+    let mut run = setup.small_disk(&disk, 16 * 1024).start()?;
+    ensure!(run.line()? == "code 125", "{}", run.stderr()?);
+    ensure!(run.line()? == "empty", "half a copy was left");
+    let stderr = run.stderr()?;
+    ensure!(stderr.lines().count() == 1, "{stderr:?}");
+    let named = stderr.contains("disk/bin") && stderr.to_lowercase().contains("space");
+    ensure!(named, "{stderr:?}");
+    Ok(())
+}
+
+fn a_copy_that_comes_to_a_size_limit_is_not_left(t: &Subject) -> Outcome {
     let mut setup = Setup::new(t).no_report_flag();
     let bin = setup.folder()?.join("bin");
     fs::create_dir(&bin)?;
-    // A limit on file sizes stands for the disk: the write comes back short.
+    // The write comes back short, as it may from any disk.
     let setup = setup
         .limit(libc::RLIMIT_FSIZE, 8192)
         .ignoring(&[libc::SIGXFSZ]);
@@ -318,12 +329,20 @@ fn no_new_privs_is_set_when_asked_for(t: &Subject) -> Outcome {
 }
 
 fn it_pauses_where_nothing_is_to_be_run(t: &Subject) -> Outcome {
-    let mut run = alone(t, &["-P"])?;
-    run.reaches(run.pid, 'S')?;
-    let cwd = fs::read_link(format!("/proc/{}/cwd", run.pid))?;
-    ensure!(cwd == Path::new("/"), "it holds on to {}", cwd.display());
-    run.signal(libc::SIGTERM)?;
-    let code = run.code()?;
-    ensure!(code == 0 || code == 143, "exit {code}: {}", run.stderr()?);
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut run = alone(t, &["-P"])?;
+        run.reaches(run.pid, 'S')?;
+        let cwd = fs::read_link(format!("/proc/{}/cwd", run.pid))?;
+        ensure!(cwd == Path::new("/"), "it holds on to {}", cwd.display());
+        // Others are no reason to end.
+        run.signal(libc::SIGHUP)?;
+        run.signal(signal)?;
+        ensure!(
+            run.code()? == 0,
+            "{signal}: exit {}: {}",
+            run.code()?,
+            run.stderr()?
+        );
+    }
     Ok(())
 }

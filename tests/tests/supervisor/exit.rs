@@ -7,7 +7,7 @@ use std::path::Path;
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::Outcome;
-use podcradle_tests::pidns::{Running, Subject};
+use podcradle_tests::pidns::{Running, Subject, write_program};
 use serde_json::{Value, json};
 
 crate::cases![
@@ -160,13 +160,14 @@ fn refused(run: &mut Running, code: i32, named: &str) -> Outcome {
     Ok(())
 }
 
-fn file(at: &Path, name: &str, content: &[u8], mode: u32) -> std::io::Result<()> {
+fn file(at: &Path, name: &str, content: &[u8], mode: u32) -> Outcome {
     let path = at.join(name);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(&path, content)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+    write_program(&path, content)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    Ok(())
 }
 
 fn a_missing_command_is_127(t: &Subject) -> Outcome {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::lasted;
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Subject, WATCHDOG};
+use podcradle_tests::pidns::{Process, Running, Setup, Subject, WATCHDOG, eventually, kill};
 
 crate::cases![
     a_host_that_ignores_the_stop_is_killed_after_the_grace,
@@ -14,6 +14,7 @@ crate::cases![
     a_host_may_choose_its_code_during_the_grace,
     a_second_stop_neither_restarts_nor_shortens_the_grace,
     a_stopped_host_is_killed_after_the_grace,
+    with_g_the_grace_ends_the_whole_group,
     without_a_grace_nobody_is_killed,
     int_and_quit_are_stop_requests_and_usr1_is_none,
     another_signal_can_be_made_a_stop_request,
@@ -96,6 +97,30 @@ fn a_stopped_host_is_killed_after_the_grace(t: &Subject) -> Outcome {
     let asked = Instant::now();
     run.signal(libc::SIGTERM)?;
     killed(&mut run, asked, SECOND)
+}
+
+fn with_g_the_grace_ends_the_whole_group(t: &Subject) -> Outcome {
+    // Not as PID 1, whose end would be the child's anyway. The child has the host's group.
+    for (flags, survives) in [("", true), ("-g", false)] {
+        let script = format!(
+            r#""$@" {flags} --grace 1 --termination-log "$REPORT" -- \
+               sh -c 'trap "" TERM; sleep 1000 & echo ready; wait'; echo "code $?"; read end"#
+        );
+        let mut run = Setup::shell(t, &script).piped_input().start()?;
+        ensure!(run.line()? == "ready", "no host");
+        let child = run.find("the child", |p| p.command == "sleep 1000")?;
+        let supervisor = run.host()?;
+        kill(supervisor.pid, libc::SIGTERM)?;
+        ensure!(run.line()? == "code 137", "not killed");
+        ensure!(run.report()?["graceExpired"] == true, "{}", run.report()?);
+        let lives = || Process::read(child.pid).is_some_and(|p| p.state != 'Z');
+        if survives {
+            ensure!(lives(), "{flags:?}: the child went along");
+        } else {
+            eventually("the child's end", || (!lives()).then_some(()))?;
+        }
+    }
+    Ok(())
 }
 
 fn without_a_grace_nobody_is_killed(t: &Subject) -> Outcome {

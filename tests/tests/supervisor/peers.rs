@@ -104,11 +104,12 @@ fn called_as_catatonit_it_pauses_and_runs(t: &Subject) -> Outcome {
     code(t, "catatonit", &["--", "sh", "-c", "exit 3"], 3)?;
     code(t, "catatonit", &["-g", "sh", "-c", "exit 3"], 3)?;
     code(t, "catatonit", &["-V"], 0)?;
-    let mut run = called(t, "catatonit", &["-P"])?;
-    run.reaches(run.pid, 'S')?;
-    run.signal(libc::SIGTERM)?;
-    let code = run.code()?;
-    ensure!(code == 0 || code == 143, "exit {code}");
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut run = called(t, "catatonit", &["-P"])?;
+        run.reaches(run.pid, 'S')?;
+        run.signal(signal)?;
+        ensure!(run.code()? == 0, "{signal}: exit {}", run.code()?);
+    }
     Ok(())
 }
 

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Setup, Subject, kill};
+use podcradle_tests::pidns::{Running, Setup, Subject, kill, parse_report};
 use serde_json::{Value, json};
 
 crate::cases![
     it_is_one_line_below_a_kilobyte,
     it_has_every_field_and_the_schema_knows_them_all,
+    the_schema_refuses_what_is_no_report,
     it_holds_what_was_there_no_more_afterwards,
     it_is_written_when_the_supervisor_itself_refuses,
     any_bytes_in_the_arguments_leave_it_valid,
@@ -22,6 +23,7 @@ crate::cases![
     it_is_not_made_where_the_kubelet_made_none,
     it_is_written_as_another_user_on_a_read_only_root,
     a_path_that_cannot_be_written_changes_nothing,
+    a_full_disk_changes_nothing,
     a_fifo_without_a_reader_does_not_hang_it,
     a_symlink_is_not_followed,
     a_file_size_limit_changes_nothing,
@@ -90,6 +92,38 @@ fn properties() -> Result<Vec<String>, Stop> {
         .as_object()
         .ok_or("a schema without properties")?;
     Ok(properties.keys().cloned().collect())
+}
+
+/// Every report that a test reads is held against the schema; that tells something only
+/// if the schema can say no.
+fn the_schema_refuses_what_is_no_report(t: &Subject) -> Outcome {
+    let mut run = t.with_script(&[], "exit 3").start()?;
+    run.code()?;
+    let good = run.report()?;
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        parse_report(format!("{bad}\n").as_bytes()).is_err()
+    };
+    ensure!(!refused(&|_| {}), "{good} was refused");
+    ensure!(
+        refused(&|report| report["exitCode"] = json!(256)),
+        "code 256"
+    );
+    ensure!(refused(&|report| report["v"] = json!(2)), "version 2");
+    ensure!(
+        refused(&|report| report["end"]["kind"] = json!("fire")),
+        "an end by fire"
+    );
+    ensure!(
+        refused(&|report| report["orphans"] = json!("none")),
+        "a word for a number"
+    );
+    ensure!(
+        refused(&|report| report["end"] = json!({"kind": "signal"})),
+        "no signal"
+    );
+    Ok(())
 }
 
 fn it_holds_what_was_there_no_more_afterwards(t: &Subject) -> Outcome {
@@ -210,6 +244,21 @@ fn a_path_that_cannot_be_written_changes_nothing(t: &Subject) -> Outcome {
         .start()?;
     ensure!(run.code()? == 6, "read-only: exit {}", run.code()?);
     ensure!(fs::read(&log)? == b"as it was", "it was written");
+    Ok(())
+}
+
+fn a_full_disk_changes_nothing(t: &Subject) -> Outcome {
+    let script = r#": >disk/log; while echo full >>disk/full; do :; done 2>/dev/null
+        "$@" --termination-log disk/log -- sh -c 'exit 6'; echo "code $?""#;
+    let mut setup = Setup::shell(t, script);
+    let disk = setup.folder()?.join("disk");
+    fs::create_dir(&disk)?;
+    let mut run = setup.small_disk(&disk, 16 * 1024).start()?;
+    ensure!(run.line()? == "code 6", "{}", run.stderr()?);
+    run.code()?;
+    let stderr = run.stderr()?;
+    ensure!(stderr.lines().count() == 1, "{stderr:?}");
+    ensure!(stderr.contains("disk/log"), "{stderr:?}");
     Ok(())
 }
 

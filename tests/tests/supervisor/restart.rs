@@ -16,6 +16,7 @@ crate::cases![
     a_death_by_signal_is_restarted,
     a_stop_ends_the_restarts,
     a_stop_during_the_pause_ends_at_once,
+    a_stop_during_the_drain_before_a_restart_ends_with_that_drain,
     other_signals_during_the_pause_are_dropped,
     an_orphan_that_ends_during_the_pause_is_reaped,
     with_a_drain_the_next_host_does_not_meet_the_last_ones_children,
@@ -142,6 +143,30 @@ fn a_stop_during_the_pause_ends_at_once(t: &Subject) -> Outcome {
         ensure!(report["end"]["lastCode"] == 9, "{report}");
         ensure!(report["stop"]["signal"] == signal, "{report}");
     }
+    Ok(())
+}
+
+fn a_stop_during_the_drain_before_a_restart_ends_with_that_drain(t: &Subject) -> Outcome {
+    // What is left has been told to end, and does so once it is let.
+    let script = "echo x >>runs; sh -c 'trap \"echo told; read end; exit\" TERM; echo left; \
+                  while :; do sleep 0.02; done' <&3 & read go; exit 9";
+    let flags = ["--restart", "on-failure", "--drain", "3000"];
+    let (reader, writer) = std::io::pipe()?;
+    let setup = t.with_script(&flags, script).piped_input();
+    let mut run = setup.descriptor(reader.into(), 3).start()?;
+    ensure!(run.line()? == "left", "nothing was left");
+    run.close_input();
+    ensure!(run.line()? == "told", "no drain");
+    run.signal(libc::SIGTERM)?;
+    run.reaches(run.pid, 'S')?;
+    ensure!(run.alive(), "the drain was cut short");
+    drop(writer);
+    ensure!(run.code()? == 143, "exit {}", run.code()?);
+    ensure!(runs(&run) == 1, "{} runs", runs(&run));
+    let report = run.report()?;
+    ensure!(report["end"]["kind"] == "backoff", "{report}");
+    ensure!(report["end"]["lastCode"] == 9, "{report}");
+    ensure!(report["drain"]["expired"] == false, "{report}");
     Ok(())
 }
 

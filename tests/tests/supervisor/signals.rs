@@ -8,7 +8,7 @@ use crate::lasted;
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
 use podcradle_tests::pidns::{
-    Process, Running, Setup, Subject, WATCHDOG, eventually, kill, procfs,
+    Process, Running, Setup, Subject, WATCHDOG, eventually, kill, procfs, write_program,
 };
 
 crate::cases![
@@ -28,11 +28,13 @@ crate::cases![
     a_stop_pending_before_the_start_is_not_lost,
     a_stop_in_the_first_milliseconds_is_not_lost,
     a_stop_does_not_hide_that_the_host_could_not_start,
+    a_stop_while_the_exec_fails_counts_as_the_one_or_the_other,
     a_host_that_exits_while_a_signal_is_forwarded_keeps_its_code,
     a_host_that_may_not_be_signalled_is_survived_with_one_warning,
     a_flood_neither_fills_the_log_nor_starves_the_grace,
     with_g_the_whole_group_gets_it,
     without_g_only_the_host_gets_it,
+    with_g_a_host_that_left_its_group_gets_it,
     not_as_pid_1_signals_are_forwarded_too,
 ];
 
@@ -204,28 +206,32 @@ fn a_stop_pending_before_the_start_is_not_lost(t: &Subject) -> Outcome {
 }
 
 fn a_stop_in_the_first_milliseconds_is_not_lost(t: &Subject) -> Outcome {
-    // Before its first instruction nobody can keep a signal to PID 1: the
-    // kernel drops it. So the clock starts when SIGTERM is blocked or, since
-    // a wait for signals lifts that, it sleeps; emulated, where the emulator
-    // does both at times, when there is a host.
-    let (rounds, apart) = (t.rounds(1000, 100), Duration::from_micros(3));
+    let rounds = t.rounds(5_000);
     for round in 0..rounds {
-        let setup = t.init(&[], &["sleep", "1000"]).shared_proc();
-        let mut run = setup.start()?;
-        if t.emulated() {
-            run.host()?;
-        } else {
-            let asleep = || Process::read(run.pid).is_some_and(|p| p.state == 'S');
-            let awake = || blocks(run.pid, libc::SIGTERM) || asleep();
-            eventually("its first steps", || awake().then_some(()))?;
-        }
-        let at = Instant::now() + apart * u32::try_from(round)?;
-        while Instant::now() < at {
-            std::hint::spin_loop();
-        }
-        run.signal(libc::SIGTERM)?;
+        let mut run = t.init(&[], &["sleep", "1000"]).shared_proc().start()?;
+        stop_at(t, &run, Duration::from_millis(3), round, rounds)?;
         ensure!(run.code()? == 143, "round {round}: exit {}", run.code()?);
     }
+    Ok(())
+}
+
+/// Sends SIGTERM in the first moments of a start, spread over `range` by the rounds.
+///
+/// Before its first instruction nobody can keep a signal to PID 1: the kernel drops it. So
+/// the clock starts when SIGTERM is blocked or, since a wait for signals lifts that, it
+/// sleeps, or has ended; emulated, where the emulator does both at times, when there is a host.
+fn stop_at(t: &Subject, run: &Running, range: Duration, round: usize, rounds: usize) -> Outcome {
+    let started = || match Process::read(run.pid).map(|p| p.state) {
+        None | Some('Z') => true,
+        _ if t.emulated() => run.members().iter().any(|p| p.parent == run.pid),
+        state => state == Some('S') || blocks(run.pid, libc::SIGTERM),
+    };
+    eventually("its first steps", || started().then_some(()))?;
+    let at = Instant::now() + range * u32::try_from(round)? / u32::try_from(rounds)?;
+    while Instant::now() < at {
+        std::hint::spin_loop();
+    }
+    run.signal(libc::SIGTERM)?;
     Ok(())
 }
 
@@ -243,8 +249,34 @@ fn a_stop_does_not_hide_that_the_host_could_not_start(t: &Subject) -> Outcome {
     Ok(())
 }
 
+/// Only executing tells that an interpreter is missing, and for that the host's mask is in
+/// force: a stop may come first. Then it is what ended the host, and all of it says so.
+fn a_stop_while_the_exec_fails_counts_as_the_one_or_the_other(t: &Subject) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("script");
+    write_program(&script, b"#!/nope/interpreter\n")?;
+    let rounds = t.rounds(2_000);
+    for round in 0..rounds {
+        let setup = t.init(&[], &[]).arg("--").arg(&script);
+        let mut run = setup.shared_proc().start()?;
+        stop_at(t, &run, Duration::from_millis(1), round, rounds)?;
+        let (code, report) = (run.code()?, run.report()?);
+        let kind = match code {
+            127 => "exec",
+            143 => "signal",
+            _ => "",
+        };
+        ensure!(report["end"]["kind"] == kind, "exit {code}: {report}");
+        ensure!(
+            run.stderr()?.contains("/nope/interpreter") == (code == 127),
+            "{report}"
+        );
+    }
+    Ok(())
+}
+
 fn a_host_that_exits_while_a_signal_is_forwarded_keeps_its_code(t: &Subject) -> Outcome {
-    for round in 0..t.rounds(500, 60) {
+    for round in 0..t.rounds(2_000) {
         let script = "trap '' TERM; echo ready; read end; exit 7";
         let mut run = t
             .with_script(&[], script)
@@ -290,7 +322,9 @@ fn a_host_that_may_not_be_signalled_is_survived_with_one_warning(t: &Subject) ->
         lasted(asked, Duration::from_secs(1)),
         "the grace was cut short"
     );
-    ensure!(run.report()?["graceExpired"] == true, "{}", run.report()?);
+    let report = run.report()?;
+    ensure!(report["graceExpired"] == true, "{report}");
+    ensure!(report["unkillable"] == true, "{report}");
     Ok(())
 }
 
@@ -349,6 +383,22 @@ fn without_g_only_the_host_gets_it(t: &Subject) -> Outcome {
     }
     run.signal(libc::SIGTERM)?;
     ensure!(run.code()? == 33, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn with_g_a_host_that_left_its_group_gets_it(t: &Subject) -> Outcome {
+    // The group it was started in is empty then: there is nobody to send to.
+    let mut run = t
+        .with_testhost(&["-g"], &["listen-elsewhere", "host", "15", "33"])
+        .start()?;
+    ensure!(run.line()? == "host ready", "no host");
+    let host = run.host()?;
+    ensure!(host.group != host.pid, "it is still there: {host:?}");
+    run.signal(libc::SIGUSR1)?;
+    ensure!(run.line()? == "host 10", "USR1 was lost");
+    run.signal(libc::SIGTERM)?;
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    ensure!(run.stderr()?.is_empty(), "{}", run.stderr()?);
     Ok(())
 }
 

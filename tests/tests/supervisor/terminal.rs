@@ -18,6 +18,7 @@ crate::cases![
     ctrl_z_stops_the_host_and_cont_resumes_it,
     tstp_ttin_and_ttou_reach_the_hosts_handlers,
     under_an_outer_shell_a_stop_gives_the_prompt_back,
+    under_an_outer_shell_ttin_and_ttou_stop_us_along_with_the_host,
     in_the_background_of_a_shell_it_takes_no_time,
     in_the_background_it_does_not_take_the_terminal,
     the_old_foreground_group_is_given_back,
@@ -210,17 +211,17 @@ fn tstp_ttin_and_ttou_reach_the_hosts_handlers(t: &Subject) -> Outcome {
 }
 
 /// An interactive shell as the init, which is what the supervisor runs under.
-fn outer_shell() -> Result<Running, Stop> {
+fn outer_shell(t: &Subject) -> Result<Running, Stop> {
     let words = std::iter::once("bash").chain(shell_flags());
     let argv = words.map(OsString::from).collect();
-    let setup = Setup::program(bash()?.into(), argv).no_report_flag();
-    let mut run = on_terminal(setup.env("PS1=$> "))?;
+    let setup = Setup::program(bash()?.into(), argv).profile(t);
+    let mut run = on_terminal(setup.no_report_flag().env("PS1=$> "))?;
     run.terminal()?.screen.until("$> ")?;
     Ok(run)
 }
 
 fn under_an_outer_shell_a_stop_gives_the_prompt_back(t: &Subject) -> Outcome {
-    let mut run = outer_shell()?;
+    let mut run = outer_shell(t)?;
     let words = t.shell_words();
     run.terminal()?
         .type_text(&format!("{words} -- sleep 1000\n"))?;
@@ -241,8 +242,35 @@ fn under_an_outer_shell_a_stop_gives_the_prompt_back(t: &Subject) -> Outcome {
     Ok(())
 }
 
+fn under_an_outer_shell_ttin_and_ttou_stop_us_along_with_the_host(t: &Subject) -> Outcome {
+    let mut run = outer_shell(t)?;
+    let words = t.shell_words();
+    run.terminal()?
+        .type_text(&format!("{words} -- sleep 1000\n"))?;
+    let host = run.find("the host", |p| p.command == "sleep 1000")?;
+    let supervisor = host.parent;
+    for signal in [libc::SIGTTIN, libc::SIGTTOU] {
+        foreground(&run, host.group)?;
+        run.reaches(supervisor, 'S')?;
+        kill(supervisor, signal)?;
+        run.reaches(host.pid, 'T')?;
+        run.reaches(supervisor, 'T')?;
+        run.terminal()?.screen.until("Stopped")?;
+        run.terminal()?.screen.until("$> ")?;
+        foreground(&run, run.pid)?;
+        run.terminal()?.type_text("fg\n")?;
+        run.reaches(host.pid, 'S')?;
+    }
+    foreground(&run, host.group)?;
+    run.terminal()?.type_text("\x03")?;
+    run.terminal()?.screen.until("$> ")?;
+    run.terminal()?.type_text("echo code $?\n")?;
+    run.terminal()?.screen.until("code 130")?;
+    Ok(())
+}
+
 fn in_the_background_of_a_shell_it_takes_no_time(t: &Subject) -> Outcome {
-    let mut run = outer_shell()?;
+    let mut run = outer_shell(t)?;
     let words = t.shell_words();
     run.terminal()?
         .type_text(&format!("{words} -- sleep 1000 &\n"))?;
@@ -261,7 +289,7 @@ fn in_the_background_of_a_shell_it_takes_no_time(t: &Subject) -> Outcome {
 }
 
 fn in_the_background_it_does_not_take_the_terminal(t: &Subject) -> Outcome {
-    let mut run = outer_shell()?;
+    let mut run = outer_shell(t)?;
     let words = t.shell_words();
     run.terminal()?
         .type_text(&format!("{words} -- sleep 1000 &\n"))?;
@@ -276,7 +304,8 @@ fn the_old_foreground_group_is_given_back(t: &Subject) -> Outcome {
     let words = t.shell_words();
     let script = format!("{words} -- true; read line; echo \"read $line\"");
     let argv = ["sh", "-c", &script].map(OsString::from).into();
-    let mut run = on_terminal(Setup::program("/bin/sh".into(), argv).no_report_flag())?;
+    let setup = Setup::program("/bin/sh".into(), argv).profile(t);
+    let mut run = on_terminal(setup.no_report_flag())?;
     run.terminal()?.type_text("a line\n")?;
     // In the background that read would have stopped it, or failed.
     run.terminal()?.screen.until("read a line")?;
