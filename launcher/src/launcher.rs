@@ -365,10 +365,7 @@ fn run(
         }
     };
     runtime.block_on(async move {
-        let connected = match cluster::load(source).await {
-            Ok(config) => Cluster::new(config),
-            Err(error) => Err(error),
-        };
+        let connected = Cluster::connect(source).await;
         let Ok(cluster) = connected.as_ref().map(Clone::clone) else {
             let _ = ready.send(connected);
             return;

@@ -193,6 +193,30 @@ const FATAL: &[Row] = &[
         "permission denied",
         "runtime",
     ),
+    (
+        "host-crashes",
+        Reason::HostEnded,
+        HOST,
+        true,
+        "code 7",
+        "log",
+    ),
+    (
+        "crash-loop",
+        Reason::HostEnded,
+        HOST,
+        true,
+        "keeps ending",
+        "log",
+    ),
+    (
+        "home-disk",
+        Reason::Evicted,
+        None,
+        false,
+        "more disk than its limit",
+        "--home-size-limit",
+    ),
 ];
 
 /// Fixture, stage, and what is said meanwhile, when time runs out.

@@ -40,6 +40,9 @@ pub struct GlobalArgs {
     /// Kubeconfig [default: $KUBECONFIG, the pod's own account, ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Whether the account of the pod this runs in counts [default: auto]
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub in_cluster: Option<InCluster>,
     /// How results are printed [default: table]
     #[arg(short, long, global = true, value_name = "FORMAT")]
     pub output: Option<Output>,
@@ -55,6 +58,16 @@ pub struct GlobalArgs {
     /// Say more on stderr (twice: even more)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InCluster {
+    /// When no kubeconfig is named, and this is a pod
+    Auto,
+    /// In any case, KUBECONFIG or not
+    Always,
+    /// Never, although this is a pod
+    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

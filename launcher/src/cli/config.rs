@@ -18,7 +18,17 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
     let known: Vec<_> = FIELDS
         .iter()
         .filter_map(Field::variable)
-        .chain(["namespace", "context", "kubeconfig", "output", "config"].map(variable))
+        .chain(
+            [
+                "namespace",
+                "context",
+                "kubeconfig",
+                "in-cluster",
+                "output",
+                "config",
+            ]
+            .map(variable),
+        )
         .collect();
     for (name, near) in global.environment.misspelt(&known) {
         eprintln!("podcradle: {name} is no variable of podcradle; did you mean {near}?");
@@ -65,7 +75,7 @@ fn cells((key, value, origin): &Row) -> Vec<String> {
 }
 
 fn global_rows(global: &Global) -> Vec<Row> {
-    ["namespace", "context", "kubeconfig", "output"]
+    ["namespace", "context", "kubeconfig", "in-cluster", "output"]
         .into_iter()
         .map(|key| {
             let found = global.origins.iter().find(|(known, ..)| *known == key);

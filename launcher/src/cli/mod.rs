@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use podcradle_launcher::Launcher;
-use podcradle_launcher::cluster::Source;
+use podcradle_launcher::cluster::{InCluster, Source};
 use podcradle_launcher::spec::environment::Environment;
 
 use args::{Cli, Command};
@@ -77,6 +77,11 @@ fn connect(global: &args::Global) -> Result<Launcher, Failed> {
         kubeconfig: global.kubeconfig.clone(),
         context: global.context.clone(),
         namespace: global.namespace.clone(),
+        in_cluster: match global.in_cluster {
+            args::InCluster::Auto => InCluster::Auto,
+            args::InCluster::Always => InCluster::Always,
+            args::InCluster::Never => InCluster::Never,
+        },
     };
     Launcher::start(&source).map_err(|error| Failed::input(error.to_string()))
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use podcradle_launcher::spec::environment::Environment;
 use podcradle_launcher::spec::fields::variable;
 use podcradle_launcher::spec::resolve::profile_of;
@@ -14,7 +14,7 @@ use podcradle_launcher::spec::{
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::args::{GlobalArgs, Output};
+use super::args::{GlobalArgs, InCluster, Output};
 use super::exit::Failed;
 
 /// The keys of the configuration file.
@@ -25,17 +25,22 @@ struct ConfigFile {
     namespace: Option<String>,
     context: Option<String>,
     kubeconfig: Option<String>,
+    in_cluster: Option<String>,
     output: Option<String>,
     timeout: Option<String>,
     profile: Option<String>,
     sandbox: Option<Map<String, Value>>,
 }
 
+/// As flag and variable have it; the file has `inCluster`.
+const IN_CLUSTER: &str = "in-cluster";
+
 /// The keys that are not about one sandbox.
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 7] = [
     "namespace",
     "context",
     "kubeconfig",
+    IN_CLUSTER,
     "output",
     "timeout",
     "profile",
@@ -47,6 +52,7 @@ pub struct Global {
     pub namespace: Option<String>,
     pub context: Option<String>,
     pub kubeconfig: Option<PathBuf>,
+    pub in_cluster: InCluster,
     pub output: Output,
     /// `--timeout`; each verb has its default.
     pub timeout: Option<Duration>,
@@ -97,7 +103,8 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
     for (key, text, origin) in &keys {
         let rule = match *key {
             "timeout" => time::parse(text).err(),
-            "output" => Output::from_str(text, false).is_err().then(known_outputs),
+            "output" => one_of::<Output>(text),
+            IN_CLUSTER => one_of::<InCluster>(text),
             // One that is none does not name the profile in force.
             "profile" if named_by != *origin => Some("must be default or omnigent".to_owned()),
             _ => None,
@@ -111,6 +118,9 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         namespace: text("namespace"),
         context: text("context"),
         kubeconfig: text("kubeconfig").map(PathBuf::from),
+        in_cluster: text(IN_CLUSTER)
+            .and_then(|text| InCluster::from_str(&text, false).ok())
+            .unwrap_or(InCluster::Auto),
         output: output.unwrap_or(Output::Table),
         timeout: text("timeout").and_then(|text| time::parse(&text).ok()),
         origins: keys,
@@ -131,7 +141,8 @@ fn of_flag(args: &GlobalArgs, key: &str) -> Option<String> {
         "namespace" => args.namespace.clone(),
         "context" => args.context.clone(),
         "kubeconfig" => args.kubeconfig.as_ref().map(path),
-        "output" => args.output.and_then(name_of),
+        IN_CLUSTER => args.in_cluster.as_ref().and_then(name_of),
+        "output" => args.output.as_ref().and_then(name_of),
         "timeout" => args.timeout.map(time::format),
         _ => args.profile.clone(),
     }
@@ -159,19 +170,23 @@ fn of_variable(
     Ok(None)
 }
 
-fn name_of(output: Output) -> Option<String> {
-    Some(output.to_possible_value()?.get_name().to_owned())
+fn name_of<W: ValueEnum>(word: &W) -> Option<String> {
+    Some(word.to_possible_value()?.get_name().to_owned())
 }
 
-fn known_outputs() -> String {
-    let known = Output::value_variants().iter().copied();
-    let known: Vec<_> = known.filter_map(name_of).collect();
-    format!("must be one of {}", known.join(", "))
+/// The rule that `text` breaks when it is none of these words.
+fn one_of<W: ValueEnum>(text: &str) -> Option<String> {
+    if W::from_str(text, false).is_ok() {
+        return None;
+    }
+    let known: Vec<_> = W::value_variants().iter().filter_map(name_of).collect();
+    Some(format!("must be one of {}", known.join(", ")))
 }
 
 /// A key as whoever set it knows it.
 fn named(origin: &Origin, key: &str) -> String {
     match origin {
+        Origin::Config(name) if key == IN_CLUSTER => format!("{name}: inCluster"),
         Origin::Config(name) => format!("{name}: {key}"),
         origin => origin.field(key, key),
     }
@@ -228,7 +243,8 @@ fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
     };
     let mut keys = Keys::new();
     for key in KEYS {
-        let Some(text) = value.get(key).and_then(Value::as_str) else {
+        let in_file = if key == IN_CLUSTER { "inCluster" } else { key };
+        let Some(text) = value.get(in_file).and_then(Value::as_str) else {
             continue;
         };
         keys.push((key, text.to_owned(), origin.clone()));

@@ -213,6 +213,11 @@ impl Error {
 pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => by_status(call, status),
+        // An exec plugin that gives nothing, a token file that is gone.
+        kube::Error::Auth(_) => Error::Unauthorized {
+            call,
+            message: super::client::problem(error),
+        },
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
         other => {
             let cause = innermost(other);
@@ -272,7 +277,7 @@ fn forbidden(call: Call, message: String) -> Error {
 
 /// The innermost cause says what is wrong ("connection refused"); the layers
 /// around it only say that something is.
-fn innermost<'a>(
+pub(super) fn innermost<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> &'a (dyn std::error::Error + 'static) {
     let mut cause = error;

@@ -1,10 +1,13 @@
 //! Which cluster, and as whom: an explicit `--kubeconfig`, `--context` or
-//! KUBECONFIG first, then the Pod we run in, then the home kubeconfig.
+//! KUBECONFIG first, then the Pod we run in, then the home kubeconfig;
+//! `--in-cluster` decides where that would be wrong.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
+
+use super::{kubeconfig, proxy};
 
 /// Where the cluster is taken from. All empty: looked for.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +18,20 @@ pub struct Source {
     pub context: Option<String>,
     /// `-n`; else the context's namespace, else `default`.
     pub namespace: Option<String>,
+    /// `--in-cluster`.
+    pub in_cluster: InCluster,
+}
+
+/// Whether the account of the Pod we run in counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum InCluster {
+    /// When no kubeconfig is named, and this is a Pod.
+    #[default]
+    Auto,
+    /// In any case, KUBECONFIG or not.
+    Always,
+    /// Never, although this is a Pod.
+    Never,
 }
 
 /// Why no cluster could be configured.
@@ -23,7 +40,7 @@ pub struct Source {
 pub enum ConfigError {
     /// Nothing names a cluster.
     #[error(
-        "no cluster configured: KUBECONFIG is not set, {home} does not exist, and this is not a pod; give --kubeconfig FILE"
+        "no cluster configured: KUBECONFIG is not set, {home} does not exist, and this is not a pod (or --in-cluster=never); give --kubeconfig FILE"
     )]
     Nothing {
         /// The home kubeconfig that was looked for.
@@ -65,8 +82,8 @@ pub enum ConfigError {
 ///
 /// # Errors
 /// One line that says what was looked for and what to give.
-pub async fn load(source: &Source) -> Result<kube::Config, ConfigError> {
-    let mut config = find(source).await?;
+pub fn load(source: &Source) -> Result<kube::Config, ConfigError> {
+    let mut config = find(source)?;
     if let Some(namespace) = &source.namespace {
         config.default_namespace.clone_from(namespace);
     }
@@ -84,41 +101,33 @@ pub async fn load(source: &Source) -> Result<kube::Config, ConfigError> {
     Ok(config)
 }
 
-async fn find(source: &Source) -> Result<kube::Config, ConfigError> {
-    let wrong = |path: String| {
-        move |error: kube::config::KubeconfigError| ConfigError::Kubeconfig {
-            path,
-            message: one_line(&error),
+fn find(source: &Source) -> Result<kube::Config, ConfigError> {
+    let context = source.context.as_deref();
+    if source.in_cluster == InCluster::Always {
+        if let Some(path) = &source.kubeconfig {
+            return Err(wrong(path, "is given beside --in-cluster=always; give one"));
         }
-    };
-    let options = KubeConfigOptions {
-        context: source.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+        return in_cluster();
+    }
     if let Some(path) = &source.kubeconfig {
-        return from_file(path, &options).await;
+        return from_file(path, context);
     }
     if let Some(value) = std::env::var_os("KUBECONFIG").filter(|v| !v.is_empty()) {
-        let shown = value.to_string_lossy().into_owned();
         for path in std::env::split_paths(&value).filter(|p| !p.as_os_str().is_empty()) {
             if !path.exists() {
-                let message = "does not exist".to_owned();
-                return Err(ConfigError::Kubeconfig {
-                    path: path.display().to_string(),
-                    message,
-                });
+                return Err(wrong(&path, "does not exist"));
             }
         }
-        if let Some(kubeconfig) = Kubeconfig::from_env().map_err(wrong(shown.clone()))? {
-            return kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .map_err(wrong(shown));
+        let all = Path::new(&value);
+        let merged = Kubeconfig::from_env().map_err(|error| wrong(all, &one_line(&error)))?;
+        if let Some(merged) = merged {
+            return kubeconfig::configuration(&merged, context)
+                .map_err(|problem| wrong(all, &problem));
         }
     }
-    if source.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return kube::Config::incluster().map_err(|error| ConfigError::InCluster {
-            message: one_line(&error),
-        });
+    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    if context.is_none() && is_pod && source.in_cluster == InCluster::Auto {
+        return in_cluster();
     }
     let home = std::env::home_dir()
         .unwrap_or_default()
@@ -128,21 +137,31 @@ async fn find(source: &Source) -> Result<kube::Config, ConfigError> {
             home: home.display().to_string(),
         });
     }
-    from_file(&home, &options).await
+    from_file(&home, context)
 }
 
-async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<kube::Config, ConfigError> {
-    let wrong = |message: String| ConfigError::Kubeconfig {
+/// The account of the Pod we run in.
+fn in_cluster() -> Result<kube::Config, ConfigError> {
+    let failed = |message| ConfigError::InCluster { message };
+    let mut config = kube::Config::incluster().map_err(|error| failed(one_line(&error)))?;
+    config.proxy_url = proxy::decide(&config.cluster_url, None, |name| std::env::var(name).ok())
+        .map_err(|error| failed(error.to_string()))?;
+    Ok(config)
+}
+
+fn wrong(path: &Path, message: &str) -> ConfigError {
+    ConfigError::Kubeconfig {
         path: path.display().to_string(),
-        message,
-    };
-    if !path.exists() {
-        return Err(wrong("does not exist".to_owned()));
+        message: message.to_owned(),
     }
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(one_line(&error)))?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, options)
-        .await
-        .map_err(|error| wrong(one_line(&error)))
+}
+
+fn from_file(path: &Path, context: Option<&str>) -> Result<kube::Config, ConfigError> {
+    if !path.exists() {
+        return Err(wrong(path, "does not exist"));
+    }
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(path, &one_line(&error)))?;
+    kubeconfig::configuration(&kubeconfig, context).map_err(|problem| wrong(path, &problem))
 }
 
 fn one_line(error: &dyn std::error::Error) -> String {

@@ -3,8 +3,11 @@
 //! Retry-After; every failure is an [`Error`] that names object and next step.
 
 mod class;
+mod client;
 mod config;
+mod kubeconfig;
 mod objects;
+mod proxy;
 mod throttle;
 pub(crate) use objects::pods_of;
 
@@ -18,7 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 pub use class::{Call, Error, by_status, classify};
-pub use config::{ConfigError, Source, load};
+pub use config::{ConfigError, InCluster, Source, load};
 pub use objects::{Deletion, LogOptions};
 use throttle::Throttle;
 
@@ -98,28 +101,23 @@ impl Deadline {
 }
 
 impl Cluster {
-    /// Clients for a configuration; nothing is sent yet. Must be called on the
-    /// runtime that will use it.
+    /// Clients for the cluster that `source` leads to; nothing is sent yet. They
+    /// belong to the runtime this is called on.
     ///
     /// # Errors
-    /// When the configuration's certificates or URLs cannot be used.
-    pub fn new(config: kube::Config) -> Result<Self, ConfigError> {
-        let server = config
-            .cluster_url
-            .to_string()
-            .trim_end_matches('/')
-            .to_owned();
+    /// When no cluster is configured, or its certificates, URLs or credentials
+    /// cannot be used.
+    pub async fn connect(source: &Source) -> Result<Self, ConfigError> {
+        let config = load(source)?;
+        let mut server = server_of(&config);
+        if let Some(proxy) = &config.proxy_url {
+            server = format!("{server} through the proxy {}", proxy::shown(proxy));
+        }
         let namespace = config.default_namespace.clone();
-        let client = |config: kube::Config| {
-            Client::try_from(config).map_err(|error| ConfigError::Client {
-                server: server.clone(),
-                message: error.to_string(),
-            })
-        };
         Ok(Self {
-            client: client(config.clone())?,
-            watches: client(config.clone())?,
-            renewals: client(config)?,
+            client: client::renewing(source, &namespace, Some(config)).await?,
+            watches: client::renewing(source, &namespace, None).await?,
+            renewals: client::renewing(source, &namespace, None).await?,
             throttle: Throttle::new(),
             namespace,
             server,
@@ -131,7 +129,7 @@ impl Cluster {
         &self.namespace
     }
 
-    /// The API server's URL.
+    /// The API server's URL, and the proxy before it.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -228,6 +226,11 @@ impl Cluster {
             }
         }
     }
+}
+
+fn server_of(config: &kube::Config) -> String {
+    let url = config.cluster_url.to_string();
+    url.trim_end_matches('/').to_owned()
 }
 
 /// Pauses before the next try; false when the deadline would pass meanwhile.

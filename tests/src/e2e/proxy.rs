@@ -1,8 +1,9 @@
 //! A network between a program and the API server that can be cut: TCP is
 //! passed on as it is, until [`Proxy::freeze`] and from then on not a byte.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -43,8 +44,14 @@ impl Shared {
 impl Proxy {
     /// Listens on the loopback and passes on to `to`.
     pub fn to(to: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).trying("listen on the loopback")?;
-        let address = listener.local_addr().trying("listen on the loopback")?;
+        Self::between(IpAddr::from([127, 0, 0, 1]), to)
+    }
+
+    /// Listens on an address of this machine and passes on to `to`.
+    pub fn between(on: IpAddr, to: SocketAddr) -> Result<Self> {
+        let failed = format!("listen on {on}");
+        let listener = TcpListener::bind((on, 0)).trying(&failed)?;
+        let address = listener.local_addr().trying(&failed)?;
         let shared = Arc::new(Shared::default());
         let inner = Arc::clone(&shared);
         let acceptor = std::thread::spawn(move || {
@@ -109,8 +116,69 @@ impl Drop for Proxy {
     }
 }
 
-fn serve(shared: &Arc<Shared>, client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
+/// An HTTP proxy that passes on what asks it to (CONNECT); it lives as long as
+/// the process.
+pub struct Tunnel {
+    address: SocketAddr,
+    used: Arc<AtomicUsize>,
+}
+
+impl Tunnel {
+    /// Listens on the loopback.
+    pub fn open() -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).trying("listen on the loopback")?;
+        let address = listener.local_addr().trying("listen on the loopback")?;
+        let used = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&used);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let count = Arc::clone(&count);
+                // A client that cannot be served sees its connection closed.
+                std::thread::spawn(move || connect(client, &count));
+            }
+        });
+        Ok(Tunnel { address, used })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections went through it.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::SeqCst)
+    }
+}
+
+fn connect(client: TcpStream, used: &AtomicUsize) -> std::io::Result<()> {
+    let mut reader = BufReader::new(client.try_clone()?);
+    let mut request = String::new();
+    reader.read_line(&mut request)?;
+    let mut header = String::new();
+    while reader.read_line(&mut header)? > 2 {
+        header.clear();
+    }
+    let mut words = request.split(' ');
+    let (Some("CONNECT"), Some(to)) = (words.next(), words.next()) else {
+        return (&client).write_all(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n");
+    };
     let server = TcpStream::connect(to)?;
+    used.fetch_add(1, Ordering::SeqCst);
+    (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+    // A client says nothing before it has this answer: no byte is in the buffer.
+    serve_between(&Arc::default(), client, server)
+}
+
+fn serve(shared: &Arc<Shared>, client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
+    serve_between(shared, client, TcpStream::connect(to)?)
+}
+
+fn serve_between(
+    shared: &Arc<Shared>,
+    client: TcpStream,
+    server: TcpStream,
+) -> std::io::Result<()> {
     let streams = [client.try_clone()?, server.try_clone()?];
     shared.with(|state| state.open.extend(streams));
     let (from_client, to_client) = (client.try_clone()?, client);

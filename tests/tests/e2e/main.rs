@@ -25,6 +25,7 @@ mod readme;
 mod secrecy;
 mod spec;
 mod stop;
+mod transport;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
+        ("transport", transport::TESTS),
     ];
     // They wait for the kubelet more than they compute.
     let mut suite = Suite::new().threads(4);

@@ -13,6 +13,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_pod_that_somebody_deletes", deleted),
     ("a_pod_that_the_eviction_api_takes", evicted),
     ("a_host_that_fills_the_disk", disk),
+    ("a_host_that_fills_its_home", home),
 ];
 
 const SLEEP: [&str; 2] = ["sleep", "1000"];
@@ -92,6 +93,25 @@ fn disk(arch: Arch) -> Outcome {
         reason: "Evicted",
         message: &["more disk than its limit", "1Mi"],
         hint: "--ephemeral-storage-limit",
+    };
+    row.fails(launch.try_run()?, &expected).map(drop)
+}
+
+fn home(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "home-disk")?;
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let script = "head -c 8M /dev/zero > \"$HOME/fill\"; exec sleep 1000";
+    let launch = row
+        .launch()
+        .option(&["--home-size-limit", "1Mi"])
+        .host(&["sh", "-c", script]);
+    let expected = Expected {
+        code: 6,
+        reason: "Evicted",
+        message: &["more disk than its limit", "home", "1Mi"],
+        hint: "--home-size-limit",
     };
     row.fails(launch.try_run()?, &expected).map(drop)
 }

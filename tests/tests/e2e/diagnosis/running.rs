@@ -15,6 +15,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_host_that_ends", host_ends),
     ("a_host_that_is_not_in_the_image", no_host),
     ("a_host_that_uses_too_much_memory", host_memory),
+    ("a_host_that_crashes_where_it_is_started_again", crashes),
     ("a_clone_that_uses_too_much_memory", clone_memory),
 ];
 
@@ -94,6 +95,35 @@ fn host_memory(arch: Arch) -> Outcome {
         hint: "--memory-limit",
     };
     row.fails(launch.try_run()?, &expected).map(drop)
+}
+
+fn crashes(arch: Arch) -> Outcome {
+    let row = not_ready(arch, "host-crashes")?;
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
+        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+    };
+    let spec = row.actor.folder().join("overlay.yaml");
+    std::fs::write(&spec, "overlay: {spec: {restartPolicy: Always}}\n")?;
+    let spec = spec.display().to_string();
+    let launch = row
+        .launch()
+        .option(&["--file", &spec, "--keep-on-failure"])
+        .host(&["sh", "-c", "echo crashed; exit 7"]);
+    let ended = launch.try_run()?.with_code(6)?;
+    row.keep_pods()?;
+    let error = ended.json()?["error"].clone();
+    ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
+    log(&error, "crashed")?;
+    // What a launch sees that comes later: the kubelet holds the host back.
+    let admin = &row.actor.cluster.admin;
+    let held =
+        "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=CrashLoopBackOff";
+    admin.wait_for("pod", &row.name, held)?;
+    row.keep_pod("crash-loop", &admin.one("pod", &row.name)?)?;
+    let status = row.actor.json(&["status", &row.name])?.to_string();
+    ensure!(status.contains("keeps ending"), "status: {status}");
+    row.actor.run(&["delete", &row.name])?;
+    crate::failures::gone(&row.actor, &row.name)
 }
 
 fn clone_memory(arch: Arch) -> Outcome {

@@ -55,7 +55,7 @@ impl Row {
     pub fn fails(&self, ended: Ended, expected: &Expected) -> Result<Value, Stop> {
         let pods = self.middle.pods();
         ensure!(!pods.is_empty(), "the launch saw nothing of its Pod");
-        self.keep("pods", &json!(pods))?;
+        self.keep(self.fixture, "pods", &json!(pods))?;
         let error = says(ended, expected)?;
         gone(&self.actor, &self.name)?;
         Ok(error)
@@ -67,16 +67,27 @@ impl Row {
         let Some(refusal) = refusals.first() else {
             return Err("the API server refused nothing".into());
         };
-        self.keep("status", refusal)?;
+        self.keep(self.fixture, "status", refusal)?;
         says(ended, expected)
+    }
+
+    /// Keeps what the watch showed of a Pod that the test has looked at itself.
+    pub fn keep_pods(&self) -> Outcome {
+        self.keep(self.fixture, "pods", &json!(self.middle.pods()))
+    }
+
+    /// Keeps a Pod as it is now.
+    pub fn keep_pod(&self, fixture: &str, pod: &Value) -> Outcome {
+        let event = json!([{ "type": "MODIFIED", "object": pod }]);
+        self.keep(fixture, "pods", &event)
     }
 
     /// Keeps a refusal that the test has looked at itself.
     pub fn keep_status(&self, refusal: &Value) -> Outcome {
-        self.keep("status", refusal)
+        self.keep(self.fixture, "status", refusal)
     }
 
-    fn keep(&self, what: &str, seen: &Value) -> Outcome {
+    fn keep(&self, fixture: &str, what: &str, seen: &Value) -> Outcome {
         if std::env::var_os("PODCRADLE_RECORD_FIXTURES").is_none() {
             return Ok(());
         }
@@ -100,7 +111,7 @@ impl Row {
         let text = format!("{{\"recordedFrom\": {from:?}, {what:?}: {text}}}\n");
         let folder = repository().join("launcher/fixtures");
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join(format!("{}.json", self.fixture)), text)?;
+        std::fs::write(folder.join(format!("{fixture}.json")), text)?;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_host_that_is_never_ready", never_ready),
 ];
 
-const SHORT: [&str; 2] = ["--timeout", "3s"];
+const SHORT: [&str; 2] = ["--schedule-timeout", "3s"];
 
 fn unschedulable(arch: Arch) -> Outcome {
     let row = Row::new(arch, "unschedulable")?;
@@ -41,7 +41,7 @@ fn foreign_gate(arch: Arch) -> Outcome {
         code: 7,
         reason: "Unschedulable",
         message: &["scheduling gate queue.example/wait"],
-        hint: "--timeout",
+        hint: "--schedule-timeout",
     };
     row.fails(row.launch().option(&SHORT).try_run()?, &expected)
         .map(drop)
@@ -56,9 +56,9 @@ fn never_ready(arch: Arch) -> Outcome {
         code: 7,
         reason: "TimedOut",
         message: &["the host runs but is not ready"],
-        hint: "--timeout",
+        hint: "--start-timeout",
     };
-    let launch = row.launch().option(&["--timeout", "6s"]);
+    let launch = row.launch().option(&["--start-timeout", "3s"]);
     let launch = launch.host(&["sh", "-c", "echo not yet; exec sleep 1000"]);
     let error = row.fails(launch.try_run()?, &expected)?;
     let log = error["log"].as_str().unwrap_or_default();

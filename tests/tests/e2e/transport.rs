@@ -1,0 +1,353 @@
+//! The way to the API server and back: lost answers, busy servers, watches that
+//! break, credentials that change, proxies, and the account of a Pod.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use podcradle_tests::e2e::middle::{Fault, Seen, Storm, WatchFault, once};
+use podcradle_tests::e2e::proxy::{Proxy, Tunnel};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Middle, NAMESPACE, Running, WATCHDOG};
+use podcradle_tests::ensure;
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use serde_json::json;
+
+use crate::Test;
+use crate::failures::gone;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("every_write_survives_what_may_happen_to_it", writes),
+    ("a_watch_that_breaks_goes_on", watches),
+    ("a_watch_that_falls_silent_is_given_up", silence),
+    ("a_storm_is_survived", storms),
+    ("a_busy_server_is_asked_again_when_it_says", busy),
+    (
+        "an_exec_plugin_is_asked_again_when_its_token_is_refused",
+        exec,
+    ),
+    (
+        "an_exec_plugin_that_fails_is_named_and_not_its_output",
+        bad_exec,
+    ),
+    ("a_token_file_that_changes_is_read_again", rotation),
+    ("a_client_certificate_will_do", certificate),
+    ("a_proxy_is_used_unless_no_proxy_names_the_server", proxies),
+    ("the_account_of_a_pod_will_do", in_cluster),
+];
+
+const WRITES: [(&str, &str); 5] = [
+    ("POST", "services"),
+    ("POST", "pods"),
+    ("POST", "secrets"),
+    ("PATCH", "pods"),
+    ("PATCH", "services"),
+];
+
+/// Launches, whatever the weather, to exactly one sandbox; deletes it.
+fn launch_through(actor: &Actor, middle: &Middle, what: &str) -> Outcome {
+    let name = actor.reserve("weather")?;
+    let ended = actor.launch(&name).host(&["sleep", "1000"]).try_run()?;
+    ensure!(
+        ended.code == 0,
+        "{what}: exit {}: {}{}; met {:#?}",
+        ended.code,
+        ended.stdout,
+        ended.stderr,
+        middle.hurt()
+    );
+    ensure!(!middle.hurt().is_empty(), "{what}: nothing was met");
+    let left = actor.cluster.admin.left_of(&name)?;
+    ensure!(left.len() == 3, "{what}: there are {left:?}");
+    middle.script(|_| None);
+    actor.run(&["delete", &name])?;
+    gone(actor, &name)
+}
+
+fn writes(arch: Arch) -> Outcome {
+    for fault in [
+        Fault::Refuse(503),
+        Fault::DoneButSay(504),
+        Fault::Reset,
+        Fault::DoneButReset,
+        Fault::Late(Duration::from_millis(500)),
+    ] {
+        let actor = Actor::new(arch)?;
+        let middle = Middle::before(&actor)?;
+        let mut met = BTreeSet::new();
+        middle.script(move |seen: &Seen| {
+            let write = WRITES.contains(&(seen.verb.as_str(), seen.resource.as_str()));
+            let first = met.insert((seen.verb.clone(), seen.resource.clone()));
+            (write && first).then_some(fault)
+        });
+        launch_through(&actor, &middle, &format!("{fault:?}"))?;
+    }
+    Ok(())
+}
+
+fn watches(arch: Arch) -> Outcome {
+    for fault in [
+        Fault::Watch(1, WatchFault::Truncated),
+        Fault::Watch(1, WatchFault::End),
+        Fault::Watch(1, WatchFault::Gone),
+        Fault::Refuse(410),
+    ] {
+        let actor = Actor::new(arch)?;
+        let middle = Middle::before(&actor)?;
+        middle.script(once("WATCH", "pods", fault));
+        launch_through(&actor, &middle, &format!("{fault:?}"))?;
+    }
+    Ok(())
+}
+
+/// An API server ends a watch after a minute; one that does not is gone.
+fn silence(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    let fault = Fault::Watch(0, WatchFault::Silence);
+    middle.script(once("WATCH", "pods", fault));
+    launch_through(&actor, &middle, "silence")
+}
+
+fn storms(arch: Arch) -> Outcome {
+    for seed in 1..=3 {
+        let actor = Actor::new(arch)?;
+        let middle = Middle::before(&actor)?;
+        let mut storm = Storm::new(seed, 8);
+        middle.script(move |seen| storm.fault(seen));
+        launch_through(&actor, &middle, &format!("storm {seed}"))?;
+    }
+    Ok(())
+}
+
+fn busy(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    let mut left = 3;
+    middle.script(move |_| {
+        left -= i32::from(left > 0);
+        (left > 0).then_some(Fault::TryAgainIn(1))
+    });
+    let before = std::time::Instant::now();
+    launch_through(&actor, &middle, "429")?;
+    // Two refusals that each ask for a second.
+    let took = before.elapsed();
+    ensure!(took >= Duration::from_secs(2), "asked again after {took:?}");
+    Ok(())
+}
+
+/// A kubeconfig whose user is what this plugin says, for whoever is in the middle.
+fn plugin(actor: &Actor, middle: &Middle, script: &str) -> Outcome {
+    let program = actor.folder().join("plugin");
+    let folder = actor.folder().display();
+    std::fs::write(&program, format!("#!/bin/sh\ncd '{folder}'\n{script}\n"))?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700))?;
+    let user = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": program, "provideClusterInfo": true,
+    }});
+    let (server, authority) = middle.server();
+    let cluster = actor.cluster;
+    cluster.kubeconfig_for(actor.kubeconfig(), &server, authority, &user)?;
+    Ok(())
+}
+
+/// It has a token that is no good, unless there is a file `good` with another.
+const PLUGIN: &str = r#"token=$(cat good 2> /dev/null || echo no.such.token)
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$token""#;
+
+/// How often services were asked for.
+fn lists(middle: &Middle) -> usize {
+    let seen = middle.seen();
+    seen.iter().filter(|s| s.resource == "services").count()
+}
+
+fn exec(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    plugin(&actor, &middle, PLUGIN)?;
+    // One that has no good token is asked once more, and no third time.
+    let refused = actor.try_run(&["list"])?.with_code(3)?;
+    let stderr = &refused.stderr;
+    ensure!(stderr.contains("credentials"), "stderr: {stderr}");
+    ensure!(lists(&middle) == 2, "asked: {:?}", middle.seen());
+    // One that has it meanwhile: the request is sent again.
+    let (to, good) = (
+        actor.folder().join("good"),
+        actor.credential_token().to_owned(),
+    );
+    middle.script(move |_| {
+        // What cannot be written shows as credentials that are refused.
+        let _ = std::fs::write(&to, &good);
+        None
+    });
+    actor.run(&["list"])?;
+    ensure!(lists(&middle) == 4, "asked: {:?}", middle.seen());
+    let name = actor.reserve("exec-plugin")?;
+    actor.launch(&name).host(&["sleep", "1000"]).run()?;
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
+
+fn bad_exec(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    let script = "echo half-a-secret; echo log in first >&2; exit 3";
+    plugin(&actor, &middle, script)?;
+    let ended = actor.try_run(&["list"])?.with_code(2)?;
+    let stderr = &ended.stderr;
+    ensure!(
+        stderr.contains("plugin") && stderr.contains("log in first"),
+        "stderr: {stderr}"
+    );
+    ensure!(!stderr.contains("half-a-secret"), "stderr: {stderr}");
+    Ok(())
+}
+
+fn rotation(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    let file = actor.folder().join("rotated");
+    std::fs::write(&file, "no.such.token")?;
+    let (server, authority) = middle.server();
+    let user = json!({ "tokenFile": file });
+    let cluster = actor.cluster;
+    cluster.kubeconfig_for(actor.kubeconfig(), &server, authority, &user)?;
+    // Whoever rotates it is just late.
+    let (to, good) = (file.clone(), actor.credential_token().to_owned());
+    middle.script(move |_| {
+        // What cannot be written shows as credentials that are refused.
+        let _ = std::fs::write(&to, &good);
+        None
+    });
+    actor.run(&["list"])?;
+    ensure!(lists(&middle) == 2, "asked: {:?}", middle.seen());
+    Ok(())
+}
+
+fn certificate(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let kubeconfig = actor.cluster.admin.kubeconfig();
+    let text = std::fs::read_to_string(kubeconfig)?;
+    if !text.contains("client-certificate") {
+        return Err(skip("the cluster's kubeconfig has no client certificate"));
+    }
+    let mut command = actor.podcradle(&["list", "-n", NAMESPACE]);
+    command.env("KUBECONFIG", kubeconfig);
+    Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?;
+    Ok(())
+}
+
+/// The API server at an address that is not the loopback, which no proxy is
+/// asked for.
+fn outside(actor: &Actor) -> Result<(Proxy, SocketAddr), Stop> {
+    let api = actor.cluster.api()?;
+    actor.cluster.audit.as_ref().map_err(skip)?;
+    let proxy = Proxy::between(actor.cluster.address, api)?;
+    let at = proxy.address();
+    Ok((proxy, at))
+}
+
+fn proxies(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let (_outside, at) = outside(&actor)?;
+    actor.go_through(at)?;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let list = |variables: &[(&str, &str)]| {
+        let mut command = actor.podcradle(&["list"]);
+        for name in [
+            "HTTPS_PROXY",
+            "https_proxy",
+            "ALL_PROXY",
+            "NO_PROXY",
+            "no_proxy",
+        ] {
+            command.env_remove(name);
+        }
+        command.envs(variables.iter().copied());
+        Running::start(&mut command)?.wait(WATCHDOG)
+    };
+    let nobody = format!("http://{closed}");
+    let refused = list(&[("HTTPS_PROXY", &nobody)])?.with_code(3)?;
+    ensure!(
+        refused.stderr.contains(&nobody) && refused.stderr.contains("proxy"),
+        "does not name the proxy: {}",
+        refused.stderr
+    );
+    let host = at.ip().to_string();
+    for exceptions in [host.as_str(), "*", "10.0.0.0/8,", &at.to_string()] {
+        list(&[("HTTPS_PROXY", &nobody), ("NO_PROXY", exceptions)])?.with_code(0)?;
+    }
+    // That NO_PROXY names the proxy is no reason not to use it.
+    let tunnel = Tunnel::open()?;
+    let through = format!("http://{}", tunnel.address());
+    list(&[("HTTPS_PROXY", &through), ("NO_PROXY", "127.0.0.1")])?.with_code(0)?;
+    ensure!(
+        tunnel.used() == 1,
+        "the proxy was asked {} times",
+        tunnel.used()
+    );
+    let bad = list(&[("HTTPS_PROXY", "socks5://127.0.0.1:1")])?.with_code(2)?;
+    ensure!(
+        bad.stderr.contains("HTTPS_PROXY") && bad.stderr.contains("SOCKS"),
+        "stderr: {}",
+        bad.stderr
+    );
+    Ok(())
+}
+
+fn in_cluster(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let (_outside, at) = outside(&actor)?;
+    let image = Cluster::image(arch).replace("/sandbox:", "/launcher:");
+    if image == Cluster::image(arch) {
+        return Err(skip(format!("{image} is not this repository's image")));
+    }
+    let name = actor.reserve("in-cluster")?;
+    let admin = &actor.cluster.admin;
+    let sandbox = Cluster::image(arch);
+    let variable = |name: &str, value: String| json!({ "name": name, "value": value });
+    admin.create_in(
+        "podcradle-system",
+        &json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+            "spec": {
+                "restartPolicy": "Never", "serviceAccountName": "podcradle-launcher",
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 65532,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+                "containers": [{
+                    "name": "podcradle", "image": image, "imagePullPolicy": "IfNotPresent",
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                },
+                    "args": [
+                        "launch", "-n", NAMESPACE, "--sandbox", name, "--image", sandbox,
+                        "--image-pull-policy", "IfNotPresent", "--cpu-request", "10m",
+                        "--memory-request", "32Mi", "--", "sleep", "1000",
+                    ],
+                    // The test cluster has no service network.
+                    "env": [
+                        variable("KUBERNETES_SERVICE_HOST", at.ip().to_string()),
+                        variable("KUBERNETES_SERVICE_PORT", at.port().to_string()),
+                    ],
+                }],
+            },
+        }),
+    )?;
+    let there = ["--namespace", "podcradle-system"];
+    let pod = format!("pod/{name}");
+    let done = "--for=jsonpath={.status.containerStatuses[0].state.terminated}";
+    let waited = admin.try_run(&[&["wait", &pod, done, "--timeout=120s"], &there[..]].concat());
+    let log = admin.run(&[&["logs", &pod], &there[..]].concat());
+    admin.run(&[&["delete", &pod, "--wait=false"], &there[..]].concat())?;
+    let (ended, log) = (waited?, log?);
+    ensure!(
+        ended.code == 0 && log.contains("host runs") && log.contains(&name),
+        "{}: {log}",
+        ended.stderr
+    );
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
