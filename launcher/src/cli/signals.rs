@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM: the first one asks for the end, with clean-up; a second
-//! one quits at once.
+//! SIGINT and SIGTERM: the first one asks for the end, with clean-up; Ctrl-C
+//! after that quits at once. A second SIGTERM does not: `timeout` and service
+//! managers send it to a process and once more to its group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,8 @@ use tokio::sync::mpsc;
 /// When the operating system refuses the handlers.
 pub fn listen() -> std::io::Result<mpsc::UnboundedReceiver<i32>> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Armed once the first signal has been taken, below.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
-    }
+    // Armed once the first signal has been taken, below.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, Arc::clone(&asked))?;
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::Builder::new()

@@ -19,6 +19,7 @@ pub const TESTS: &[(&str, Test)] = &[
         once(arch, Signal::TERM, 143)
     }),
     ("a_second_ctrl_c_quits_at_once", twice),
+    ("a_second_sigterm_is_no_reason_to_leave_anything", again),
     (
         "killed_it_leaves_a_gated_or_owned_tree_that_one_delete_takes",
         killed,
@@ -78,6 +79,19 @@ fn twice(arch: Arch) -> Outcome {
     // Nothing was deleted, so that was no finished clean-up.
     actor.cluster.admin.one("pod", &name)?;
     Ok(())
+}
+
+/// As `timeout` does: to the process, then to its group.
+fn again(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("again")?;
+    let running = waiting(&actor, &name)?;
+    running.signal(Signal::TERM)?;
+    running.signal(Signal::TERM)?;
+    running.wait_for_stderr("deleting what was made", WATCHDOG)?;
+    running.signal(Signal::TERM)?;
+    running.wait(WATCHDOG)?.with_code(143)?;
+    gone(&actor, &name)
 }
 
 fn killed(arch: Arch) -> Outcome {
