@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::anchor::{Claim, generation_of, is_going, is_owned_by};
@@ -35,18 +36,29 @@ pub(crate) struct Order {
     pub rename: bool,
 }
 
+/// So many launches write at a time, and so many clean up: what they need
+/// meanwhile is a hundred times what one takes that waits for its host.
+const AT_ONCE: usize = 32;
+
 /// What all operations of a launcher's thread share.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub cluster: Cluster,
     pub hub: Hub,
+    writers: Arc<Semaphore>,
+    cleaners: Arc<Semaphore>,
 }
 
 impl Engine {
     /// Must be called on the runtime that will use it.
     pub(crate) fn new(cluster: Cluster) -> Self {
         let hub = Hub::new(&cluster);
-        Self { cluster, hub }
+        Self {
+            cluster,
+            hub,
+            writers: Arc::new(Semaphore::new(AT_ONCE)),
+            cleaners: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 }
 
@@ -61,6 +73,7 @@ pub(crate) async fn launch(
     let mut run = Run {
         cluster: &engine.cluster,
         hub: &engine.hub,
+        writers: &engine.writers,
         made: Made::new(&order.spec.launch_id),
         spec: order.spec,
         token: &order.token,
@@ -77,12 +90,14 @@ pub(crate) async fn launch(
         why = lost_owner(lost) => Err(stop::owner_lost(&why).into()),
         result = run.steps() => result,
     };
-    match result {
-        // The caller may have gone while the hand-over was written.
-        Ok(launched) if !cancelled.is_set() => Outcome::Launched(Box::new(launched)),
-        Ok(_) => Box::pin(run.fail(Stop::Cancelled)).await,
-        Err(stop) => Box::pin(run.fail(stop)).await,
-    }
+    let stop = match result {
+        Ok(launched) if !cancelled.is_set() => return Outcome::Launched(Box::new(launched)),
+        // The caller went while the hand-over was written.
+        Ok(_) => Stop::Cancelled,
+        Err(stop) => stop,
+    };
+    let _turn = engine.cleaners.acquire().await;
+    Box::pin(run.fail(stop)).await
 }
 
 /// Returns, if ever, when the owner is no longer this process'.
@@ -100,6 +115,7 @@ async fn lost_owner(lost: Option<Lost>) -> String {
 pub(super) struct Run<'a> {
     pub(super) cluster: &'a Cluster,
     hub: &'a Hub,
+    writers: &'a Semaphore,
     pub(super) spec: Arc<SandboxSpec>,
     pub(super) token: &'a Token,
     pub(super) rename: bool,
@@ -115,48 +131,62 @@ impl Run<'_> {
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
         let mut timings = Timings::default();
+        let turn = self.writers.acquire().await;
         if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
             // Before its first session, so that none names a Lease that is not there.
             let reach = deadline.unless_unreachable();
             super::owner::ensure(self.cluster, &owner, false, reach).await?;
         }
-        let (anchor, pod, seen, record) = match Box::pin(self.claim(deadline)).await? {
+        let (anchor, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
             Claim::Make(anchor) => {
-                let (pod, seen, record) = Box::pin(self.make(&anchor, deadline)).await?;
+                let (pod, seen) = Box::pin(self.make(&anchor, deadline)).await?;
                 timings.gate_removed_ms = self.elapsed_ms();
                 self.say(LaunchEvent::GateRemoved);
-                (anchor, pod, seen, record)
+                (anchor, pod, seen, None)
             }
             Claim::Join(anchor, pod, record) => {
                 self.made.pod = Tried::Yes(owner_of(&*pod));
                 // Its uid is not known: it goes with its Pod.
-                self.made.secret = Tried::Sent(manifest::secret_name(
-                    &record.spec.sandbox,
-                    record.generation,
-                ));
+                let name = manifest::secret_name(&record.spec.sandbox, record.generation);
+                self.made.secret = Tried::Sent(name);
                 let seen = self.hub.subscribe(&pod);
-                (anchor, pod, seen, record)
+                (anchor, pod, seen, Some(record))
             }
             Claim::Done(service, pod, record) => {
                 let uid = pod.uid().unwrap_or_default();
                 let seen = self.hub.subscribe(&pod);
+                drop(turn);
                 self.wait(pod, seen, deadline).await?;
                 timings.started_ms = self.elapsed_ms();
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
         };
+        drop(turn);
         let uid = pod.uid().unwrap_or_default();
         self.wait(pod, seen, deadline).await?;
         timings.started_ms = self.elapsed_ms();
         self.say(LaunchEvent::Ready);
+        let _turn = self.writers.acquire().await;
         let record = Record {
             operation: None,
             pod_uid: Some(uid.clone()),
-            ..record
+            ..earlier.unwrap_or_else(|| self.record())
         };
         let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
         Ok(self.launched(&record, uid, expires, timings))
+    }
+
+    /// What the record of a sandbox that this attempt has made says.
+    fn record(&self) -> Record {
+        let secret_uid = match &self.made.secret {
+            Tried::Yes(secret) => Some(secret.uid.clone()),
+            _ => None,
+        };
+        Record {
+            secret_uid,
+            ..Record::launching(&self.spec, self.made.generation, &self.made.attempt)
+        }
     }
 
     /// Policy (when there is one), Pod, Secret, gate.
@@ -164,7 +194,7 @@ impl Run<'_> {
         &mut self,
         anchor: &Service,
         deadline: Deadline,
-    ) -> Result<(Box<Pod>, Subscription, Record), Stop> {
+    ) -> Result<(Box<Pod>, Subscription), Stop> {
         let (cluster, generation) = (self.cluster, self.made.generation);
         self.restrict(anchor, deadline).await?;
         let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
@@ -181,16 +211,14 @@ impl Run<'_> {
         self.made.secret = Tried::Sent(name.clone());
         let uid = cluster.create_secret(&secret, deadline).await?;
         drop(secret);
-        if let Some(uid) = uid.clone() {
+        if let Some(uid) = uid {
             let name = name.clone();
             self.made.secret = Tried::Yes(Owner { name, uid });
         }
         self.say_created("secret", &name);
 
-        let mut record = Record::launching(&self.spec, generation, &self.made.attempt);
-        record.secret_uid = uid;
         let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
-        Ok((Box::new(pod), seen, record))
+        Ok((Box::new(pod), seen))
     }
 
     /// In force before there is a Pod; it goes with the anchor, its owner.

@@ -58,7 +58,7 @@ impl Run<'_> {
                 Seen::Gone(Some(pod)) => return Err(deleted(&mut diagnosis, &pod)),
                 Seen::Gone(None) => return Err(stop::gone().into()),
                 Seen::Trouble(why) => Verdict::Wait(clock.stage, why),
-                Seen::Failed(error) => return Err(error.into()),
+                Seen::Failed(error) => return Err(Stop::Error(*error)),
             };
         }
     }

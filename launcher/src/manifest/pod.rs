@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::containers::{host, workspace_prep};
 use super::volumes::volumes;
-use super::{Owner, TOKEN_GATE, inject, labels, overlay, owner_reference};
+use super::{Owner, Record, TOKEN_GATE, inject, labels, overlay, owner_reference};
 use crate::spec::{Problem, Problems, SandboxSpec};
 
 /// The Pod of one generation, owned by `anchor`, held back by our gate, with
@@ -23,13 +23,14 @@ pub fn pod(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Result<Pod, P
     overlay::apply(spec, generation, plain(spec, generation, anchor)).map(|(pod, _)| pod)
 }
 
-/// Makes the Pod for nobody, so that all that is wrong with the overlay is
-/// known before anything is created.
+/// Makes record and Pod for nobody, so that all that is wrong with the overlay
+/// or too large is known before anything is created.
 ///
 /// # Errors
-/// All that is wrong with the overlay.
+/// All that is wrong with the overlay, or that the record has no room.
 pub fn check(spec: &SandboxSpec) -> Result<(), Problems> {
-    weakenings(spec).map(drop)
+    weakenings(spec)?;
+    Record::check(spec)
 }
 
 /// What the overlay weakens, where `allowUnsafeOverlay` permits it: worth a

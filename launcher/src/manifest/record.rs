@@ -2,12 +2,15 @@
 //! no value of any environment variable and stays below 16 kB.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::report::Report;
-use crate::spec::SandboxSpec;
+use crate::spec::{Problem, Problems, SandboxSpec};
 
 /// Largest record, in bytes; annotations of one object share 256 KiB.
 pub const MAX_RECORD: usize = 16 * 1024;
+/// What is left of it for what comes later: uids, and a report of 4 KiB.
+const LATER: usize = 5 * 1024;
 
 /// The record annotation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,7 +52,7 @@ impl Record {
     pub fn launching(spec: &SandboxSpec, generation: u32, attempt: &str) -> Self {
         Self {
             v: 1,
-            spec: spec.clone(),
+            spec: without_values(spec),
             generation,
             attempt: attempt.to_owned(),
             operation: Some(Operation::Launch),
@@ -57,6 +60,25 @@ impl Record {
             secret_uid: None,
             last_report: None,
         }
+    }
+
+    /// Whether the record of this spec has room on its anchor.
+    ///
+    /// # Errors
+    /// When the spec is too large.
+    pub fn check(spec: &SandboxSpec) -> Result<(), Problems> {
+        let size = Self::launching(spec, 1, "").to_annotation().len();
+        let most = MAX_RECORD - LATER;
+        if size <= most {
+            return Ok(());
+        }
+        Err(Problems(vec![Problem {
+            field: "spec".to_owned(),
+            value: format!("{size} bytes"),
+            rule: format!(
+                "must be at most {most} bytes as JSON, since the session's anchor keeps it; move long arguments and overlays into the image or a Secret"
+            ),
+        }]))
     }
 
     /// The annotation's text.
@@ -72,6 +94,35 @@ impl Record {
     }
 }
 
+/// The spec without the values of variables that its overlay sets; the spec's
+/// own are not serialized anyway.
+fn without_values(spec: &SandboxSpec) -> SandboxSpec {
+    let mut spec = spec.clone();
+    for value in spec.overlay.iter_mut().flat_map(|o| o.values_mut()) {
+        forget_values(value);
+    }
+    spec
+}
+
+fn forget_values(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_array_mut() {
+                    Some(variables) if key == "env" => {
+                        for variable in variables.iter_mut().filter_map(Value::as_object_mut) {
+                            variable.remove("value");
+                        }
+                    }
+                    _ => forget_values(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_values),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +132,28 @@ mod tests {
         let record = Record::launching(&SandboxSpec::new("podcradle-a-000000", "i"), 1, "a");
         assert_eq!(Record::parse(&record.to_annotation()), Some(record));
         assert_eq!(Record::parse("{}"), None);
+    }
+
+    #[test]
+    fn no_value_of_a_variable_is_recorded_an_overlays_neither() {
+        let mut spec = SandboxSpec::new("podcradle-a-000000", "i");
+        spec.env.insert("COLOUR".into(), "ultramarine".into());
+        let overlay = serde_json::json!({ "spec": { "containers": [{
+            "name": "host",
+            "env": [{ "name": "SHADE", "value": "vermilion" }],
+        }] } });
+        spec.overlay = overlay.as_object().cloned();
+        let text = Record::launching(&spec, 1, "a").to_annotation();
+        assert!(text.contains("COLOUR") && text.contains("SHADE"), "{text}");
+        assert!(!text.contains("ultramarine") && !text.contains("vermilion"));
+    }
+
+    #[test]
+    fn a_spec_whose_record_has_no_room_is_refused() {
+        let mut spec = SandboxSpec::new("podcradle-a-000000", "i");
+        assert_eq!(Record::check(&spec), Ok(()));
+        spec.host = vec!["x".repeat(MAX_RECORD - LATER)];
+        let problems = Record::check(&spec).unwrap_err().to_string();
+        assert!(problems.contains("at most 11264 bytes"), "{problems}");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Seen {
     /// Nothing can be seen for the time being, and why.
     Trouble(String),
     /// Nothing can be seen any more.
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 /// The watch of a process. Clones are one.
@@ -180,7 +180,7 @@ impl Hub {
                     let mut state = self.state();
                     state.running = false;
                     for (_, subscriber) in state.subscribers.drain() {
-                        let _ = subscriber.to.send(Seen::Failed(error.clone()));
+                        let _ = subscriber.to.send(Seen::Failed(Box::new(error.clone())));
                     }
                     return;
                 }

@@ -40,6 +40,8 @@ pub struct Seen {
     pub verb: String,
     /// `services`, `pods`, `secrets`, `events`, `pods/log`.
     pub resource: String,
+    /// What stands after the question mark.
+    pub query: String,
 }
 
 /// What a watch may see: the resource, and the event.

@@ -67,6 +67,7 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
         let seen = Seen {
             verb,
             resource: request.resource.clone(),
+            query: query.to_owned(),
         };
         let nth = shared.seen.len();
         shared.seen.push(seen.clone());

@@ -54,6 +54,11 @@ impl Pty {
         Ok(pty)
     }
 
+    /// The far end, for a program that is to have a terminal.
+    pub fn far_end(&self) -> io::Result<OwnedFd> {
+        self.slave.try_clone()
+    }
+
     /// Types `text`; control characters do what the keys do.
     pub fn type_text(&self, text: &str) -> io::Result<()> {
         File::from(self.master.try_clone()?).write_all(text.as_bytes())

@@ -73,6 +73,9 @@ fn rights(arch: Arch) -> Outcome {
         "list events",
         "create networkpolicies",
         "get networkpolicies",
+        "create leases",
+        "patch leases",
+        "delete leases",
     ] {
         expected.insert(right.to_owned());
     }

@@ -1,11 +1,13 @@
 //! A caller that goes away, at every single request of a launch, with the
 //! request done or not done: nothing is left.
 
+use podcradle_launcher::spec::Wait;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{LaunchEvent, Reason};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Suite};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::support::{Bed, failed, spec, wait};
@@ -60,6 +62,22 @@ pub fn add(suite: &mut Suite) {
         );
         Ok(())
     });
+    add_waits(suite);
+    suite.test("a_caller_that_panics_leaves_nothing", panics);
+    suite.test(
+        "a_launcher_dropped_without_a_shutdown_leaves_nothing",
+        || {
+            let Bed { api, launcher, .. } = Bed::new(Vec::new())?;
+            let launch = launcher.launch(spec(), Token::random())?;
+            api.wait_for(|api| api.calls("PATCH pods") == 1)?;
+            drop(launcher);
+            // The launch itself is still held: it is the launcher that is gone.
+            let failure = failed(wait(launch)?)?;
+            ensure!(failure.reason == Reason::Cancelled, "{failure:?}");
+            ensure!(api.objects().is_empty(), "left: {:?}", api.objects());
+            Ok(())
+        },
+    );
     suite.test("a_launch_outlives_the_runtime_that_dropped_it", || {
         let bed = Bed::new(Vec::new())?;
         let launch = bed.launcher.launch(spec(), Token::random())?;
@@ -77,6 +95,64 @@ pub fn add(suite: &mut Suite) {
         );
         Ok(())
     });
+}
+
+/// What a launch waits for, when the spec says.
+fn add_waits(suite: &mut Suite) {
+    suite.test("a_launch_that_waits_for_nothing_opens_no_watch", || {
+        let bed = Bed::new(Vec::new())?;
+        let mut spec = spec();
+        spec.wait = Wait::None;
+        super::support::launched(bed.launch_spec(spec)?)?;
+        let calls = bed.api.calls();
+        ensure!(
+            calls.len() == 5 && !calls.contains(&"WATCH pods".to_owned()),
+            "calls: {calls:?}"
+        );
+        Ok(())
+    });
+    suite.test("a_launch_may_wait_for_a_host_that_is_started_only", || {
+        let bed = probed()?;
+        let mut spec = spec();
+        spec.wait = Wait::Started;
+        super::support::launched(bed.launch_spec(spec)?)?;
+        // The same Pod is not ready, and its budget says so.
+        let bed = probed()?;
+        let mut spec = super::support::spec();
+        spec.budgets.start = std::time::Duration::from_secs(1);
+        let failure = failed(bed.launch_spec(spec)?)?;
+        ensure!(failure.reason == Reason::TimedOut, "{failure:?}");
+        Ok(())
+    });
+}
+
+/// A caller that holds a launch under way, and panics.
+fn panics() -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let launch = bed.launcher.launch(spec(), Token::random())?;
+    bed.api.wait_for(|api| api.calls("PATCH pods") == 1)?;
+    let caller = std::thread::spawn(move || {
+        let _held = launch;
+        // Without the hook's text among the results.
+        std::panic::resume_unwind(Box::new("a bug of the caller's"));
+    });
+    ensure!(caller.join().is_err(), "it did not panic");
+    bed.api.wait_for(|api| api.calls("DELETE secrets") == 1)?;
+    bed.shut_down()?;
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "left: {left:?}");
+    Ok(())
+}
+
+/// A host that runs, and has a probe that it does not pass.
+fn probed() -> Result<Bed, podcradle_tests::harness::Stop> {
+    let bed = Bed::well()?;
+    bed.api.admission(|resource, object| {
+        if resource == "pods" {
+            object["spec"]["containers"][0]["readinessProbe"] = json!({ "periodSeconds": 1 });
+        }
+    });
+    Ok(bed)
 }
 
 /// Holds request `at` and tells when it came in.

@@ -6,6 +6,7 @@ mod ambiguous;
 mod cancel;
 mod many;
 mod owner;
+mod program;
 mod support;
 mod weather;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     cancel::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);
+    program::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }

@@ -1,5 +1,6 @@
 //! A fake API server with a launcher that is pointed at it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use podcradle_launcher::cluster::Source;
@@ -41,6 +42,11 @@ impl Bed {
 
     pub fn well() -> Result<Self, Stop> {
         Self::new(going_well())
+    }
+
+    /// A kubeconfig that leads to the fake.
+    pub fn kubeconfig(&self) -> &Path {
+        self.source.kubeconfig.as_deref().unwrap_or(Path::new(""))
     }
 
     /// Another launcher, as another process would be.
