@@ -18,7 +18,7 @@ pub struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// One that may read nodes, as `deploy/` offers it.
+    /// One that may read nodes, which `deploy/` does not grant.
     pub fn with_nodes(actor: &'a Actor) -> Result<Self> {
         Self::make(actor, "get", &["nodes"])
     }
