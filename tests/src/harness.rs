@@ -56,6 +56,7 @@ type Skipped = Arc<Mutex<Vec<(String, String)>>>;
 #[derive(Default)]
 pub struct Suite {
     trials: Vec<Trial>,
+    alone: Vec<Trial>,
     skipped: Skipped,
     threads: Option<usize>,
 }
@@ -79,19 +80,34 @@ impl Suite {
     where
         F: FnOnce() -> Outcome + Send + 'static,
     {
-        let name = name.into();
+        let trial = self.trial(name.into(), body);
+        self.trials.push(trial);
+    }
+
+    /// Adds a test that others would not survive: it runs after all of them.
+    pub fn alone<F>(&mut self, name: impl Into<String>, body: F)
+    where
+        F: FnOnce() -> Outcome + Send + 'static,
+    {
+        let trial = self.trial(name.into(), body);
+        self.alone.push(trial);
+    }
+
+    fn trial<F>(&self, name: String, body: F) -> Trial
+    where
+        F: FnOnce() -> Outcome + Send + 'static,
+    {
         let skipped = Arc::clone(&self.skipped);
         let label = name.clone();
-        self.trials
-            .push(Trial::ignorable_test(name, move || match body() {
-                Ok(()) => Ok(Completion::Completed),
-                Err(Stop::Failed(text)) => Err(Failed::from(text)),
-                Err(Stop::Skipped(reason)) => {
-                    let mut list = skipped.lock().unwrap_or_else(PoisonError::into_inner);
-                    list.push((label, reason.clone()));
-                    Ok(Completion::ignored_with(reason))
-                }
-            }));
+        Trial::ignorable_test(name, move || match body() {
+            Ok(()) => Ok(Completion::Completed),
+            Err(Stop::Failed(text)) => Err(Failed::from(text)),
+            Err(Stop::Skipped(reason)) => {
+                let mut list = skipped.lock().unwrap_or_else(PoisonError::into_inner);
+                list.push((label, reason.clone()));
+                Ok(Completion::ignored_with(reason))
+            }
+        })
     }
 
     /// Runs what the command line selects and prints the skipped tests last.
@@ -100,7 +116,12 @@ impl Suite {
         if arguments.test_threads.is_none() {
             arguments.test_threads = self.threads;
         }
-        let conclusion: Conclusion = libtest_mimic::run(&arguments, self.trials);
+        let mut conclusion: Conclusion = libtest_mimic::run(&arguments, self.trials);
+        if !self.alone.is_empty() {
+            arguments.test_threads = Some(1);
+            let alone = libtest_mimic::run(&arguments, self.alone);
+            conclusion.num_failed += alone.num_failed;
+        }
         let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
         skipped.sort();
         for (name, reason) in skipped.iter() {

@@ -28,7 +28,7 @@ impl Repository {
         Self::serve_with(on, false)
     }
 
-    /// The same with a file of 96 MiB that git has to hold in memory, since it
+    /// The same with a file of 64 MiB that git has to hold in memory, since it
     /// is in another encoding, and that is next to nothing on the network.
     pub fn serve_large(on: IpAddr) -> Result<Self> {
         Self::serve_with(on, true)
@@ -110,7 +110,7 @@ fn make(folder: &Path, large: bool) -> Result<()> {
         if large && branch == "main" {
             let file = std::fs::File::create(work.join("large"));
             let attributes = "large working-tree-encoding=UTF-32LE\n";
-            file.and_then(|file| file.set_len(96 << 20))
+            file.and_then(|file| file.set_len(64 << 20))
                 .and_then(|()| std::fs::write(work.join(".gitattributes"), attributes))
                 .trying("write a file")?;
         }

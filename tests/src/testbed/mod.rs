@@ -217,6 +217,33 @@ pub fn down(layout: &Layout, progress: &Progress) -> Result<()> {
     machine::tidy(layout)
 }
 
+/// Kills the API server as a crash would, starts it again, and returns once it
+/// answers.
+pub fn restart_api_server(layout: &Layout) -> Result<()> {
+    let _lock = machine::Lock::instance(layout, || ())?;
+    let mut node = status(layout)
+        .filter(Node::is_alive)
+        .ok_or_else(|| Error::NotUp(layout.name().to_owned()))?;
+    let patience = std::time::Duration::from_mins(2);
+    for daemon in &mut node.daemons {
+        if daemon.name == "kube-apiserver" {
+            *daemon = process::respawn(layout, daemon, patience)?;
+        }
+    }
+    let text = serde_json::to_vec_pretty(&node).map_err(|error| Error::Api(error.to_string()))?;
+    process::write_whole(&layout.record(), &text, 0o600)?;
+    let api = api::ApiServer::new(&node.kubeconfig)?;
+    let deadline = std::time::Instant::now() + patience;
+    loop {
+        match api.ready() {
+            Ok(()) => return Ok(()),
+            Err(error) if std::time::Instant::now() >= deadline => return Err(error),
+            // It announces nothing.
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
+        }
+    }
+}
+
 /// Imports docker or OCI archives, so that pods can use their images.
 pub fn load(layout: &Layout, archives: &[PathBuf], platform: Option<&str>) -> Result<String> {
     let running = status(layout).filter(Node::is_alive);

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -108,6 +109,40 @@ pub(super) fn spawn(
         start_ticks,
         log,
     })
+}
+
+/// Kills a daemon and starts it again as it was, but in this thread's mount
+/// namespace: for daemons that need no mounts of the instance's own.
+pub(super) fn respawn(layout: &Layout, daemon: &Daemon, patience: Duration) -> Result<Daemon> {
+    let words = |file: &str| -> Result<Vec<OsString>> {
+        let path = PathBuf::from(format!("/proc/{}/{file}", daemon.pid));
+        let bytes = fs::read(&path).at("read", &path)?;
+        let words = bytes.split(|byte| *byte == 0).filter(|w| !w.is_empty());
+        Ok(words.map(|w| OsString::from_vec(w.to_vec())).collect())
+    };
+    daemon.check("restarting it")?;
+    let program = PathBuf::from(format!("/proc/{}/exe", daemon.pid));
+    let program = fs::read_link(&program).at("read", &program)?;
+    let (command, environ) = (words("cmdline")?, words("environ")?);
+    let pair = |word: &OsString| {
+        let bytes = word.as_bytes();
+        let at = bytes.iter().position(|byte| *byte == b'=')?;
+        let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((part(&bytes[..at]), part(&bytes[at + 1..])))
+    };
+    let environ: Vec<_> = environ.iter().filter_map(pair).collect();
+    kill_all(
+        || {
+            daemon
+                .is_alive()
+                .then_some(daemon.pid)
+                .into_iter()
+                .collect()
+        },
+        patience,
+    );
+    let args = command.into_iter().skip(1);
+    spawn(layout, &daemon.name, &program, args, &environ)
 }
 
 /// Makes the child fork once more and end, so that the daemon is nobody's child

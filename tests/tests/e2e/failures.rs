@@ -1,9 +1,8 @@
 //! Launches that fail: at once, with the cause in the words of whoever knows
 //! it, and with nothing left.
 
-use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::git::Repository;
-use podcradle_tests::e2e::{Actor, Arch, Cluster, Ended, actor};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Ended};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use serde_json::Value;
@@ -11,12 +10,9 @@ use serde_json::Value;
 use crate::Test;
 
 pub const TESTS: &[(&str, Test)] = &[
-    ("an_image_that_is_not_there", no_image),
     ("a_repository_that_is_not_there", no_repository),
     ("a_branch_that_is_not_there", no_branch),
     ("an_image_without_git", no_git),
-    ("a_host_that_is_not_there", no_host),
-    ("a_host_that_ends_before_it_is_ready", host_ends),
     ("keep_on_failure_keeps_the_pod_and_not_its_token", keep),
     (
         "a_failure_says_for_people_what_it_says_for_programs",
@@ -59,19 +55,6 @@ fn says(error: &Value, texts: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn no_image(arch: Arch) -> Outcome {
-    let actor = Actor::new(arch)?;
-    let registry = actor.cluster.registry.as_ref().map_err(skip)?;
-    let name = actor.reserve("no-image")?;
-    let image = format!("{registry}/podcradle/nowhere:none");
-    let ended = actor::Launch::of(&actor, &image)
-        .option(&["--sandbox", &name])
-        .try_run()?;
-    let error = verdict(&actor, &name, ended)?;
-    ensure!(error["reason"] == "ImagePull", "reason: {error:#}");
-    says(&error, &[&image, "not found"])
-}
-
 fn no_repository(arch: Arch) -> Outcome {
     let actor = Actor::new(arch)?;
     let repository = Repository::serve(actor.cluster.address)?;
@@ -94,36 +77,6 @@ fn no_branch(arch: Arch) -> Outcome {
     let error = verdict(&actor, &name, ended)?;
     ensure!(error["reason"] == "InitFailed", "reason: {error:#}");
     says(&error, &["Remote branch nowhere not found"])
-}
-
-fn no_host(arch: Arch) -> Outcome {
-    let error = ends_early(arch, &["no-such-host", "--flag"])?;
-    let report = &error["report"];
-    ensure!(
-        report["exitCode"] == 127 && report["end"]["kind"] == "exec",
-        "report: {error:#}"
-    );
-    says(&error, &["127", "no-such-host"])
-}
-
-fn host_ends(arch: Arch) -> Outcome {
-    let script = "echo the last words of the host >&2; exit 9";
-    let error = ends_early(arch, &["sh", "-c", script])?;
-    ensure!(error["report"]["exitCode"] == 9, "report: {error:#}");
-    says(&error, &["the last words of the host"])
-}
-
-/// The error of a launch whose host ends before its probe ever succeeds.
-fn ends_early(arch: Arch, host: &[&str]) -> Result<Value, Stop> {
-    let actor = Actor::new(arch)?;
-    let name = actor.reserve("ends-early")?;
-    let Some(_policy) = Policy::never_ready(&actor, &name)? else {
-        return Err(skip("the cluster has no MutatingAdmissionPolicy"));
-    };
-    let ended = actor.launch(&name).host(host).try_run()?;
-    let error = verdict(&actor, &name, ended)?;
-    ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
-    Ok(error)
 }
 
 fn keep(arch: Arch) -> Outcome {

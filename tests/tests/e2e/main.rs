@@ -75,6 +75,12 @@ fn main() -> ExitCode {
         }
     }
     readme::add(&mut suite);
+    for arch in [Arch::Amd64, Arch::Arm64] {
+        let (name, test) = transport::ALONE;
+        suite.alone(format!("{}::transport::{name}", arch.name()), move || {
+            test(arch)
+        });
+    }
     let code = suite.run();
     match nothing_left() {
         Ok(()) => code,

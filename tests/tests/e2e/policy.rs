@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use podcradle_tests::e2e::{Actor, Arch, Cluster, NAMESPACE};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, NAMESPACE, repository};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ pub const TESTS: &[(&str, Test)] = &[
         restricted,
     ),
     ("the_launched_pod_is_restricted_and_owned", admitted),
+    ("what_names_architectures_is_optional_and_valid", nodes),
 ];
 
 /// `verb resource` of everything an identity may do in a namespace, beside what
@@ -158,5 +159,18 @@ fn admitted(arch: Arch) -> Outcome {
         );
     }
     actor.run(&["delete", &name])?;
+    Ok(())
+}
+
+/// Not applied: other tests show what a launcher without it says.
+fn nodes(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let folder = repository().join("deploy/nodes").display().to_string();
+    let admin = &actor.cluster.admin;
+    let said = admin.run(&["apply", "-k", &folder, "--dry-run=server", "--output=name"])?;
+    ensure!(
+        said.lines().count() == 2 && said.contains("clusterrole") && said.contains("binding"),
+        "{said}"
+    );
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use podcradle_tests::e2e::middle::{Fault, Seen, Storm, WatchFault, once};
 use podcradle_tests::e2e::proxy::{Proxy, Tunnel};
 use podcradle_tests::e2e::{Actor, Arch, Cluster, Middle, NAMESPACE, Running, WATCHDOG};
-use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
+use podcradle_tests::{ensure, testbed};
 use serde_json::json;
 
 use crate::Test;
@@ -35,6 +35,9 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_proxy_is_used_unless_no_proxy_names_the_server", proxies),
     ("the_account_of_a_pod_will_do", in_cluster),
 ];
+
+/// The one test that others would not survive.
+pub const ALONE: (&str, Test) = ("a_restart_of_the_api_server_is_survived", restart);
 
 const WRITES: [(&str, &str); 5] = [
     ("POST", "services"),
@@ -348,6 +351,34 @@ fn in_cluster(arch: Arch) -> Outcome {
         "{}: {log}",
         ended.stderr
     );
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
+
+/// In the middle of a launch, its watch open.
+fn restart(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let admin = &actor.cluster.admin;
+    let bed = actor.cluster.testbed.as_ref().map_err(skip)?;
+    let layout = testbed::Layout::new(bed)?;
+    let name = actor.reserve("restart")?;
+    let launching = actor
+        .launch(&name)
+        .option(&["--node-selector", "podcradle.test/restarted=yes"])
+        .host(&["sleep", "1000"])
+        .start()?;
+    let unschedulable =
+        r#"--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable"#;
+    admin.wait_for("pod", &name, "--for=create")?;
+    admin.wait_for("pod", &name, unschedulable)?;
+    testbed::restart_api_server(&layout)?;
+    let label = |label: &str| admin.run(&["label", "nodes", "--all", label]);
+    label("podcradle.test/restarted=yes")?;
+    let ended = launching.wait(WATCHDOG);
+    label("podcradle.test/restarted-")?;
+    ended?.with_code(0)?;
+    let left = admin.left_of(&name)?;
+    ensure!(left.len() == 3, "not one of each: {left:?}");
     actor.run(&["delete", &name])?;
     gone(&actor, &name)
 }

@@ -131,11 +131,11 @@ fn clone_memory(arch: Arch) -> Outcome {
     let repository = Repository::serve_large(row.actor.cluster.address)?;
     let launch = row
         .launch()
-        .option(&["--memory-limit", "64Mi", "--repo", &repository.url()]);
+        .option(&["--memory-limit", "48Mi", "--repo", &repository.url()]);
     let expected = Expected {
         code: 6,
         reason: "OutOfMemory",
-        message: &["container workspace-prep", "64Mi"],
+        message: &["container workspace-prep", "48Mi"],
         hint: "--memory-limit",
     };
     row.fails(launch.try_run()?, &expected).map(drop)
