@@ -130,6 +130,16 @@ fn bad_input_is_named_with_what_would_be_right() {
         (&["--env-from-file", "A=", "x"], "A= is not NAME=PATH"),
         (&["--prepare", "", "x"], "is not a directory"),
         (&["--copy-to", "/x", "x"], "--copy-to takes no HOST: x"),
+        (
+            &["--copy-to", "/x", "--prepare", "/y"],
+            "--prepare cannot go with it",
+        ),
+        (&["-P", "x"], "--pause takes no HOST: x"),
+        (&["--keep-fd", "5", "x"], "--keep-fd needs --close-fds"),
+        (
+            &["--no-restart", "0", "x"],
+            "--no-restart needs --restart on-failure",
+        ),
         (&["--close-fds=yes", "x"], "--close-fds takes no value"),
         (&["--single-child", "x"], "unknown flag --single-child"),
     ] {
