@@ -19,8 +19,10 @@ use crate::outcome::Launched;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
 
-/// Longest [`Launcher::shutdown`] waits for clean-ups.
+/// Longest [`Launcher::shutdown`] waits for clean-ups, and how much longer for
+/// each that is under way: an API server takes only so many at a time.
 const SHUTDOWN: Duration = Duration::from_mins(1);
+const SHUTDOWN_EACH: Duration = Duration::from_millis(200);
 
 type Task = Box<dyn FnOnce(Engine) -> BoxFuture<'static, ()> + Send>;
 
@@ -309,7 +311,7 @@ impl Launcher {
         receiver
     }
 
-    /// Cancels what is under way and waits (at most a minute) until all that
+    /// Cancels what is under way and waits (a minute, longer for many) until all that
     /// it made is deleted.
     pub async fn shutdown(&self) {
         let _ = self.inner.shutdown.send(true);
@@ -406,7 +408,9 @@ fn run(
         while let Ok(task) = queue.try_recv() {
             running.spawn(task(engine.clone()));
         }
-        let _ = tokio::time::timeout(SHUTDOWN, async {
+        let many = u32::try_from(running.len()).unwrap_or(u32::MAX);
+        let bound = SHUTDOWN + SHUTDOWN_EACH.saturating_mul(many);
+        let _ = tokio::time::timeout(bound, async {
             while running.join_next().await.is_some() {}
         })
         .await;
