@@ -1,6 +1,6 @@
 # The three images, each for both architectures in one OCI index:
 #
-#   docker buildx bake -f images/docker-bake.hcl --push        (from the repository's root)
+#   docker buildx bake -f images/docker-bake.hcl        (from the repository's root)
 #
 # What goes into them must lie in out/stage first, compiled on the build machine
 # (`cargo run -p podcradle-images -- stage`): no compiler runs under emulation.
@@ -66,8 +66,16 @@ variable "REVISION" {
 }
 
 variable "SOURCE" {
-  description = "Where the source is to be found"
+  description = "Where the source is to be found: an http, https or ssh URL; EXPORT=registry wants one"
   default     = ""
+  validation {
+    condition     = SOURCE == "" || can(regex("^(https?|ssh)://[^ ]+$", SOURCE))
+    error_message = "SOURCE must be an http, https or ssh URL."
+  }
+  validation {
+    condition     = SOURCE != "" || EXPORT != "registry"
+    error_message = "SOURCE must say where the source is to be found, as a URL, when EXPORT is registry."
+  }
 }
 
 function "description" {
@@ -108,6 +116,13 @@ function "archive" {
   result = length(split(",", PLATFORMS)) > 1 ? "type=oci,dest=${ARCHIVES}/${name}.tar" : "type=docker,dest=${ARCHIVES}/${name}-${trimprefix(PLATFORMS, "linux/")}.tar"
 }
 
+# An attestation holds the time of its build, and an index that holds one has
+# another digest each time.
+function "attest" {
+  params = []
+  result = ["type=provenance,disabled=true"]
+}
+
 # A store that unpacks has the layers as they are; the others carry SOURCE_DATE_EPOCH.
 function "output" {
   params = [name]
@@ -130,6 +145,7 @@ target "supervisor" {
   tags        = ["${REPOSITORY}/supervisor:${TAG}"]
   labels      = about("supervisor")
   annotations = annotations("supervisor")
+  attest      = attest()
   output      = output("supervisor")
 }
 
@@ -141,6 +157,7 @@ target "launcher" {
   tags        = ["${REPOSITORY}/launcher:${TAG}"]
   labels      = about("launcher")
   annotations = annotations("launcher")
+  attest      = attest()
   output      = output("launcher")
 }
 
@@ -152,6 +169,7 @@ target "sandbox" {
   tags        = ["${REPOSITORY}/sandbox:${TAG}"]
   labels      = about("sandbox")
   annotations = annotations("sandbox")
+  attest      = attest()
   output      = output("sandbox")
 }
 
@@ -170,5 +188,6 @@ target "rootfs" {
   context    = "out/rootfs"
   dockerfile = "../../images/rootfs/Dockerfile"
   platforms  = split(",", PLATFORMS)
+  attest     = attest()
   output     = ["type=cacheonly"]
 }

@@ -3,7 +3,7 @@
 //! caller's runtime: a launch that is dropped still deletes what it made.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -34,7 +34,8 @@ pub struct Launcher {
 struct Inner {
     tasks: mpsc::UnboundedSender<Task>,
     shutdown: watch::Sender<bool>,
-    ended: Mutex<Option<oneshot::Receiver<()>>>,
+    /// Closed when the thread has ended.
+    ended: watch::Receiver<()>,
     /// The owners this process renews, by the name of their Lease.
     owners: Mutex<HashMap<String, Lost>>,
     namespace: String,
@@ -56,7 +57,7 @@ impl Launcher {
     pub fn start(source: &Source) -> Result<Self, ConfigError> {
         let (tasks, queue) = mpsc::unbounded_channel();
         let (shutdown, down) = watch::channel(false);
-        let (ended, wait) = oneshot::channel();
+        let (ended, wait) = watch::channel(());
         let (ready, started) = std::sync::mpsc::channel();
         let source = source.clone();
         let failed = |message: String| ConfigError::Client {
@@ -74,7 +75,7 @@ impl Launcher {
             inner: Arc::new(Inner {
                 tasks,
                 shutdown,
-                ended: Mutex::new(Some(wait)),
+                ended: wait,
                 owners: Mutex::default(),
                 namespace: cluster.namespace().to_owned(),
                 server: cluster.server().to_owned(),
@@ -118,7 +119,8 @@ impl Launcher {
         manifest::check(&spec)?;
         let (order, lost) = self.order(spec, token, rename);
         let shutdown = self.inner.shutdown.subscribe();
-        Ok(Launch::new(shutdown, |work| {
+        let name = order.spec.sandbox.clone();
+        Ok(Launch::new(name, shutdown, |work| {
             self.submit(move |engine| launching::one(engine, order, lost, work))
         }))
     }
@@ -139,12 +141,16 @@ impl Launcher {
             spec.validate()?;
             manifest::check(spec)?;
         }
+        let names = wanted
+            .iter()
+            .map(|(spec, ..)| spec.sandbox.clone())
+            .collect();
         let orders = wanted
             .into_iter()
             .map(|(spec, token, rename)| self.order(spec, token, rename))
             .collect();
         let shutdown = self.inner.shutdown.subscribe();
-        Ok(Launches::new(shutdown, |work, answers| {
+        Ok(Launches::new(names, shutdown, |work, answers| {
             self.submit(move |engine| launching::many(engine, orders, at_once, work, answers));
         }))
     }
@@ -204,6 +210,7 @@ impl Launcher {
         Ok(Owner {
             name,
             lost: told,
+            launcher: Arc::downgrade(&self.inner),
             _stop: stop,
         })
     }
@@ -306,15 +313,8 @@ impl Launcher {
     /// it made is deleted.
     pub async fn shutdown(&self) {
         let _ = self.inner.shutdown.send(true);
-        let ended = self
-            .inner
-            .ended
-            .lock()
-            .ok()
-            .and_then(|mut slot| slot.take());
-        if let Some(ended) = ended {
-            let _ = ended.await;
-        }
+        // Nothing is ever sent: it closes.
+        let _ = self.inner.ended.clone().changed().await;
     }
 }
 
@@ -322,6 +322,7 @@ impl Launcher {
 pub struct Owner {
     name: String,
     lost: Lost,
+    launcher: Weak<Inner>,
     _stop: watch::Sender<()>,
 }
 
@@ -343,13 +344,30 @@ impl Owner {
     }
 }
 
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let Some(launcher) = self.launcher.upgrade() else {
+            return;
+        };
+        let owners = launcher.owners.lock();
+        let mut owners = owners.unwrap_or_else(PoisonError::into_inner);
+        // Later launches under this name are nobody's to end; a later owner stays.
+        if owners
+            .get(&self.name)
+            .is_some_and(|lost| lost.same_channel(&self.lost))
+        {
+            owners.remove(&self.name);
+        }
+    }
+}
+
 /// The thread: a runtime, the clients made on it, and tasks until shutdown.
 fn run(
     source: &Source,
     ready: &std::sync::mpsc::Sender<Result<Cluster, ConfigError>>,
     mut queue: mpsc::UnboundedReceiver<Task>,
     mut down: watch::Receiver<bool>,
-    ended: oneshot::Sender<()>,
+    ended: watch::Sender<()>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -392,6 +410,6 @@ fn run(
             while running.join_next().await.is_some() {}
         })
         .await;
-        let _ = ended.send(());
+        drop(ended);
     });
 }

@@ -2,8 +2,10 @@
 //! work itself is a task of the launcher's thread; what is here is a way to
 //! hear of it and to end it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::Stream;
@@ -115,27 +117,41 @@ impl<T> Stream for Events<T> {
 
 /// A launch under way: a future of its [`Outcome`].
 pub struct Launch {
+    name: String,
+    begun: Begun,
     outcome: oneshot::Receiver<Outcome>,
     events: Option<Events<LaunchEvent>>,
     cancel: Option<watch::Sender<()>>,
 }
 
+/// Whether the launcher's thread has begun it, and something may have been made.
+type Begun = Arc<AtomicBool>;
+
 /// What the launcher's thread needs to carry launches out.
 pub(crate) struct Work {
     pub(crate) cancelled: Cancelled,
+    begun: Begun,
     events: mpsc::UnboundedSender<(usize, LaunchEvent)>,
 }
 
 impl Launch {
     pub(crate) fn new(
+        name: String,
         shutdown: watch::Receiver<bool>,
         submit: impl FnOnce(Work) -> oneshot::Receiver<Outcome>,
     ) -> Self {
+        let begun = Begun::default();
         let (events, receiver) = mpsc::unbounded_channel();
         let (cancel, caller) = watch::channel(());
         let cancelled = Cancelled::new(caller, shutdown);
         Self {
-            outcome: submit(Work { cancelled, events }),
+            name,
+            begun: Arc::clone(&begun),
+            outcome: submit(Work {
+                cancelled,
+                begun,
+                events,
+            }),
             events: Some(Events {
                 from: receiver,
                 shape: |(_, event)| event,
@@ -160,20 +176,32 @@ impl Future for Launch {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let outcome = Pin::new(&mut self.outcome).poll(context);
-        outcome.map(|outcome| outcome.unwrap_or_else(|_| shut_down()))
+        outcome.map(|outcome| outcome.unwrap_or_else(|_| shut_down(&self.name, &self.begun)))
     }
 }
 
-fn shut_down() -> Outcome {
-    Outcome::Failed(Box::new(Failure::new(
+/// Of a launch that the launcher's thread did not carry to an outcome: its
+/// clean-up, if it had begun, was cut short.
+fn shut_down(name: &str, begun: &Begun) -> Outcome {
+    let mut failure = Failure::new(
         Reason::Cancelled,
         "the launcher has been shut down",
         "start another",
-    )))
+    );
+    name.clone_into(&mut failure.sandbox);
+    if begun.load(Ordering::SeqCst) {
+        failure.cleaned_up = false;
+        failure.left = vec![format!("{name}: its clean-up was cut short")];
+        failure.hint = format!("delete it: podcradle delete {name}");
+    }
+    Outcome::Failed(Box::new(failure))
 }
 
 /// Many launches under way. Each has its own outcome, in the order they end.
 pub struct Launches {
+    /// Those without an outcome so far.
+    pending: BTreeMap<usize, String>,
+    begun: Begun,
     outcomes: mpsc::UnboundedReceiver<(usize, Outcome)>,
     events: Option<Events<(usize, LaunchEvent)>>,
     cancel: Option<watch::Sender<()>>,
@@ -181,6 +209,7 @@ pub struct Launches {
 
 impl Launches {
     pub(crate) fn new(
+        names: Vec<String>,
         shutdown: watch::Receiver<bool>,
         submit: impl FnOnce(Work, mpsc::UnboundedSender<(usize, Outcome)>),
     ) -> Self {
@@ -188,8 +217,16 @@ impl Launches {
         let (cancel, caller) = watch::channel(());
         let (answers, outcomes) = mpsc::unbounded_channel();
         let cancelled = Cancelled::new(caller, shutdown);
-        submit(Work { cancelled, events }, answers);
+        let begun = Begun::default();
+        let work = Work {
+            cancelled,
+            begun: Arc::clone(&begun),
+            events,
+        };
+        submit(work, answers);
         Self {
+            pending: names.into_iter().enumerate().collect(),
+            begun,
             outcomes,
             events: Some(Events {
                 from: receiver,
@@ -203,7 +240,12 @@ impl Launches {
     ///
     /// *Cancel safety*: a dropped call loses nothing.
     pub async fn next(&mut self) -> Option<(usize, Outcome)> {
-        self.outcomes.recv().await
+        if let Some((which, outcome)) = self.outcomes.recv().await {
+            self.pending.remove(&which);
+            return Some((which, outcome));
+        }
+        let (which, name) = self.pending.pop_first()?;
+        Some((which, shut_down(&name, &self.begun)))
     }
 
     /// What they go through, with the place in the order; `None` the second
@@ -221,6 +263,7 @@ impl Launches {
 
 /// Carries one launch out.
 pub(crate) async fn one(engine: Engine, order: Order, lost: Option<Lost>, work: Work) -> Outcome {
+    work.begun.store(true, Ordering::SeqCst);
     let progress = Progress {
         which: 0,
         to: work.events,
@@ -236,6 +279,7 @@ pub(crate) async fn many(
     work: Work,
     answers: mpsc::UnboundedSender<(usize, Outcome)>,
 ) {
+    work.begun.store(true, Ordering::SeqCst);
     let mut running = JoinSet::new();
     for (which, (order, lost)) in orders.into_iter().enumerate() {
         while running.len() >= at_once.max(1) {
@@ -255,4 +299,46 @@ pub(crate) async fn many(
     }
     drop(work);
     while running.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn failure(outcome: Outcome) -> Failure {
+        match outcome {
+            Outcome::Failed(failure) => *failure,
+            Outcome::Launched(launched) => panic!("{launched:?}"),
+        }
+    }
+
+    #[test]
+    fn a_launch_whose_task_was_dropped_names_what_it_may_have_left() {
+        for begun in [true, false] {
+            let (_down, shutdown) = watch::channel(true);
+            let launch = Launch::new("a".into(), shutdown.clone(), |work| {
+                work.begun.store(begun, Ordering::SeqCst);
+                oneshot::channel().1
+            });
+            let one = failure(launch.now_or_never().unwrap());
+            let names = vec!["b".to_owned(), "c".to_owned()];
+            let mut launches = Launches::new(names, shutdown, |work, answers| {
+                work.begun.store(begun, Ordering::SeqCst);
+                let done = Failure::new(Reason::Quota, "", "");
+                answers.send((0, Outcome::Failed(Box::new(done)))).unwrap();
+            });
+            let mut next = || launches.next().now_or_never().unwrap();
+            assert_eq!(failure(next().unwrap().1).reason, Reason::Quota);
+            let (which, many) = next().unwrap();
+            assert!(which == 1 && next().is_none());
+            for (name, failure) in [("a", one), ("c", failure(many))] {
+                assert_eq!(failure.cleaned_up, !begun);
+                assert_eq!(failure.sandbox, name);
+                let named = failure.left.iter().any(|left| left.starts_with(name));
+                assert_eq!(named, begun, "{:?}", failure.left);
+            }
+        }
+    }
 }

@@ -127,6 +127,9 @@ impl fmt::Display for Reason {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
+    /// The sandbox, by the name it had last; empty when it has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sandbox: String,
     /// Why, for programs.
     pub reason: Reason,
     /// What happened, to what, and why.
@@ -164,6 +167,7 @@ impl Failure {
     /// A failure without evidence; nothing was made yet.
     pub fn new(reason: Reason, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
+            sandbox: String::new(),
             reason,
             message: message.into(),
             hint: hint.into(),

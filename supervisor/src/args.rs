@@ -43,7 +43,7 @@ impl<'a> Secret<'a> {
 }
 
 /// Descriptors the host keeps beside 0 to 2.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept([u64; 16]);
 
 impl Kept {
@@ -377,7 +377,26 @@ impl<'a> Plan<'a> {
             Mode::CopyTo(_) if has_host => {
                 return Err(complain(&[b"--copy-to takes no HOST: ", first(self.host)]));
             }
+            Mode::CopyTo(_) if self.prepare.is_some() => {
+                return Err(complain(&[
+                    b"--copy-to makes its own directory: --prepare cannot go with it",
+                ]));
+            }
+            // catatonit drops it without a word.
+            Mode::Pause if has_host && self.persona == Persona::Podcradle => {
+                return Err(complain(&[b"--pause takes no HOST: ", first(self.host)]));
+            }
             _ => {}
+        }
+        if self.kept != Kept::default() && !self.close_fds {
+            return Err(complain(&[
+                b"--keep-fd needs --close-fds: without it HOST keeps every descriptor",
+            ]));
+        }
+        if self.policy.no_restart != CodeSet::default() && self.policy.restart.is_none() {
+            return Err(complain(&[
+                b"--no-restart needs --restart on-failure[:MAX]: without it nothing is restarted",
+            ]));
         }
         if self.own_session {
             // Of an orphaned group the kernel discards these; SIGSTOP always works.

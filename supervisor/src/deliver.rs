@@ -62,9 +62,7 @@ pub fn copy_to(directory: &CStr) -> Result<(), Complaint> {
     let too_long = || complain(&[b"--copy-to: the path is too long: ", directory.to_bytes()]);
     let target = target.as_c_str().ok_or_else(too_long)?;
     let draft = draft.as_c_str().ok_or_else(too_long)?;
-    let copied = copy(draft).and_then(|()| file::rename(draft, target));
-    copied.map_err(|errno| {
-        file::unlink(draft);
+    copy_by(draft, target).map_err(|errno| {
         complain(&[
             b"--copy-to: cannot write ",
             target.to_bytes(),
@@ -74,12 +72,22 @@ pub fn copy_to(directory: &CStr) -> Result<(), Complaint> {
     })
 }
 
-#[inline(never)]
-fn copy(draft: &CStr) -> sys::Result<()> {
+/// Copies this program to `target` by way of `draft`, which does not outlive a failure.
+fn copy_by(draft: &CStr, target: &CStr) -> sys::Result<()> {
     let source = open_self()?;
-    let size = source.kind()?.size;
     let create = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let to = Fd::open(draft, create, 0o600)?;
+    // From here on the draft is ours; one that was there before is somebody else's.
+    let copied = copy(&source, &to).and_then(|()| file::rename(draft, target));
+    if copied.is_err() {
+        file::unlink(draft);
+    }
+    copied
+}
+
+#[inline(never)]
+fn copy(source: &Fd, to: &Fd) -> sys::Result<()> {
+    let size = source.kind()?.size;
     let mut buffer = [0_u8; 8192];
     let mut copied = 0_u64;
     loop {
@@ -112,4 +120,31 @@ fn open_self() -> sys::Result<Fd> {
             .and_then(|path| Fd::open(path, libc::O_RDONLY, 0))
     };
     Fd::open(c"/proc/self/exe", libc::O_RDONLY, 0).or_else(|_| by_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::fs;
+
+    #[test]
+    fn a_failed_copy_removes_its_own_draft_and_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let text = |name: &str| CString::new(path(name).to_str().unwrap()).unwrap();
+        let copy = |target: &str| copy_by(&text("draft"), &text(target));
+
+        fs::write(path("draft"), "somebody else's").unwrap();
+        assert_eq!(copy("target"), Err(Errno::EEXIST));
+        assert_eq!(fs::read(path("draft")).unwrap(), b"somebody else's");
+
+        fs::remove_file(path("draft")).unwrap();
+        assert_eq!(copy("nowhere/target"), Err(Errno::ENOENT));
+        assert!(!path("draft").exists(), "its own draft was left");
+
+        assert_eq!(copy("target"), Ok(()));
+        let itself = fs::metadata(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(fs::metadata(path("target")).unwrap().len(), itself.len());
+    }
 }

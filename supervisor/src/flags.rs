@@ -219,7 +219,7 @@ Host
   --prepare DIR           make DIR and its parents first; without HOST do only that
 Other
   --copy-to DIR           copy this program into DIR, and end
-  -P, --pause             run nothing, reap, end at SIGTERM or SIGINT
+  -P, --pause             run nothing, reap, end at SIGTERM or SIGINT (no report)
   -v, --verbose           say what is done (repeatable)
   -w                      warn of each orphan reaped
   -V, --version; -h, --help; -l, -L, --license

@@ -1,5 +1,5 @@
-//! Lines on standard error: one per call, short, under the name we were called by, and
-//! dropped rather than waited for when nobody reads.
+//! Lines on standard error: one per call, short, under our own name whatever we were
+//! called by, and dropped rather than waited for when nobody reads.
 
 use crate::sys::file;
 use crate::text::Text;

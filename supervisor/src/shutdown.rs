@@ -9,24 +9,24 @@ use nix::errno::Errno;
 /// How far up the tree we look for ourselves; deeper chains are taken for cycles of reused pids.
 const DEEPEST: u8 = 250;
 
-/// How many processes are left; as PID 1 without `exact`, 1 stands for any number.
-pub fn count(pid1: bool, exact: bool) -> u32 {
+/// How many processes are left; as PID 1 without `exact`, 1 stands for any number. `None`
+/// where nothing can tell: not PID 1, and no /proc of ours.
+pub fn count(pid1: bool, exact: bool) -> Option<u32> {
+    let mut left = 0_u32;
     if !pid1 {
-        let mut left = 0_u32;
-        each_descendant(|_| left = left.saturating_add(1));
-        return left;
+        let seen = each_descendant(|_| left = left.saturating_add(1));
+        return seen.then_some(left);
     }
     // EPERM: all that is left may not be signalled by us, but it is there.
     if sys::kill(-1, 0) == Err(Errno::ESRCH) {
-        return 0;
+        return Some(0);
     }
-    let mut left = 0_u32;
     if let Some(directory) = proc::open_own().filter(|_| exact) {
         proc::each_number(&directory, |pid| {
             left = left.saturating_add(u32::from(pid != 1));
         });
     }
-    left.max(1)
+    Some(left.max(1))
 }
 
 /// Sends `signals` to all that is left.
@@ -44,10 +44,11 @@ pub fn signal(pid1: bool, signals: &[u8]) {
 
 /// Calls `each` with every living descendant. Nothing is reaped meanwhile, so the pid of a
 /// child of ours cannot be reused under us; a deeper one's could, between look and signal.
-fn each_descendant(mut each: impl FnMut(i32)) {
+/// Tells whether there was a /proc to look at.
+fn each_descendant(mut each: impl FnMut(i32)) -> bool {
     let own = sys::getpid();
     let Some(directory) = proc::open_own() else {
-        return;
+        return false;
     };
     proc::each_number(&directory, |pid| {
         let mut at = pid;
@@ -68,4 +69,5 @@ fn each_descendant(mut each: impl FnMut(i32)) {
             at = parent;
         }
     });
+    true
 }

@@ -36,6 +36,8 @@ impl SignalSet {
     pub const ALL: SignalSet = SignalSet(u64::MAX);
     /// Those a fault of one's own raises; forwarded only when someone sent them.
     pub const FAULTS: SignalSet = SignalSet::of(&[4, 5, 6, 7, 8, 11, 31]);
+    /// Those a write of one's own raises, PIPE and XFSZ; the kernel names the writer as sender.
+    pub const WRITE_FAULTS: SignalSet = SignalSet::of(&[13, 25]);
     /// Those that stop a job: TSTP, TTIN, TTOU.
     pub const JOB_STOPS: SignalSet = SignalSet::of(&[20, 21, 22]);
     /// Those that ask for a stop unless the flags say otherwise: TERM, INT, QUIT.

@@ -154,6 +154,8 @@ pub enum Event {
     KillRefused,
     /// The answer to `Action::Probe`: how many processes are left.
     Left(u32),
+    /// The other answer: nothing can tell what is left.
+    Unseen,
     /// The time `next_timer` gave has come.
     Timer,
 }
@@ -219,8 +221,11 @@ pub fn step(policy: &Policy, state: State, event: Event, now: Nanos) -> (State, 
         Event::Reaped(count) => next.reaped(count, now),
         Event::KillRefused if state.phase == Phase::Killing => next.give_up(policy, now),
         Event::Left(count) => next.left(policy, count, now),
+        Event::Unseen if matches!(state.phase, Phase::Draining | Phase::Reclaiming) => {
+            next.go_on(policy, now)
+        }
         Event::Timer => next.timer(policy, now),
-        Event::HostEnded(_) | Event::KillRefused => NOTHING,
+        Event::HostEnded(_) | Event::KillRefused | Event::Unseen => NOTHING,
     };
     (next, actions)
 }

@@ -109,8 +109,15 @@ impl<'a> Supervisor<'a> {
                 Action::Suspend(signal) => self.suspend(signal),
                 Action::Probe => {
                     let exact = self.state.drain.is_none_or(|drain| drain.expired);
-                    let left = shutdown::count(self.plan.policy.pid1, exact);
-                    self.handle(Event::Left(left));
+                    let event = if let Some(left) = shutdown::count(self.plan.policy.pid1, exact) {
+                        Event::Left(left)
+                    } else {
+                        if self.plan.verbosity > 0 {
+                            log::line(b"nothing is drained: no /proc shows what is left");
+                        }
+                        Event::Unseen
+                    };
+                    self.handle(event);
                 }
                 Action::TerminateRest => shutdown::signal(self.plan.policy.pid1, &[TERM, CONT]),
                 Action::KillRest => shutdown::signal(self.plan.policy.pid1, &[KILL]),
@@ -228,8 +235,11 @@ impl<'a> Supervisor<'a> {
         let Ok(signal) = u8::try_from(taken.signal) else {
             return;
         };
-        // A fault of our own that the kernel reports late is no business of the host.
-        if SignalSet::FAULTS.has(signal) && taken.code > 0 {
+        // A fault of our own that the kernel reports late is no business of the host, nor is a
+        // line of ours that nobody reads or that finds no room.
+        if SignalSet::FAULTS.has(signal) && taken.code > 0
+            || SignalSet::WRITE_FAULTS.has(signal) && taken.pid == sys::getpid()
+        {
             return;
         }
         let sent = Stop {

@@ -233,6 +233,20 @@ fn a_drain_ends_with_the_last_process_and_keeps_the_code() {
 }
 
 #[test]
+fn a_drain_that_cannot_see_what_is_left_is_none() {
+    let policy = Policy {
+        drain: 30_000 * MILLI,
+        pid1: false,
+        ..policy()
+    };
+    let (state, actions) = step(&policy, Bench::new(policy).state, exit(3), 0);
+    assert_eq!(actions.iter().collect::<Vec<_>>(), [Action::Probe]);
+    let (state, actions) = step(&policy, state, Event::Unseen, 0);
+    assert_eq!(actions.iter().collect::<Vec<_>>(), [Action::Exit(3)]);
+    assert_eq!(state.drain, None);
+}
+
+#[test]
 fn a_drain_that_runs_out_kills_what_is_left() {
     for pid1 in [true, false] {
         let mut bench = Bench::new(Policy {
@@ -459,6 +473,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => (1..1_000_u64).prop_map(Event::Reaped),
         1 => Just(Event::KillRefused),
         1 => (0..9_u32).prop_map(Event::Left),
+        1 => Just(Event::Unseen),
         1 => Just(Event::Spawned(99)),
         4 => Just(Event::Timer),
     ]

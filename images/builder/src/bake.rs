@@ -106,8 +106,7 @@ pub fn bake(root: &Path, options: &Options) -> Result<(), BakeError> {
     })?;
     let commit = Commit::of(root)?;
     let mut call = call(root, options, &commit);
-    let plain = |target: &String| stage::IMAGES.contains(&target.as_str());
-    if options.export != Export::Archive || options.no_cache || !options.targets.iter().all(plain) {
+    if !can_be_stamped(options) {
         return Ok(run(&mut call)?);
     }
     let stamp = stamp(root, options, &call).map_err(BakeError::Stamp)?;
@@ -136,11 +135,24 @@ fn names(options: &Options) -> Vec<String> {
     targets.into_iter().map(named).collect()
 }
 
+/// Whether all that decides what the archives hold can be seen from here.
+fn can_be_stamped(options: &Options) -> bool {
+    let plain = |target: &String| stage::IMAGES.contains(&target.as_str());
+    // A tag in a registry may have moved since the last time.
+    let moving = options.base == Base::Registry && wanted(options, "sandbox");
+    let as_usual = options.export == Export::Archive && !options.no_cache;
+    as_usual && !moving && options.targets.iter().all(plain)
+}
+
+/// Whether a target is among those to bake.
+fn wanted(options: &Options, image: &str) -> bool {
+    options.targets.is_empty() || options.targets.iter().any(|target| target == image)
+}
+
 /// Everything that decides what the archives hold.
 fn stamp(root: &Path, options: &Options, call: &Command) -> std::io::Result<String> {
     let mut stamp = Stamp::of(call);
     for name in [
-        "BASE",
         "PLATFORMS",
         "REPOSITORY",
         "REVISION",
@@ -180,9 +192,6 @@ fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
     let mut bake = buildx();
     bake.current_dir(root)
         .args(["bake", "--file", "images/docker-bake.hcl"])
-        // An attestation holds the time of the build, and an index that holds
-        // one has another digest each time.
-        .arg("--provenance=false")
         .args(options.no_cache.then_some("--no-cache"))
         .env(
             "EXPORT",
@@ -209,6 +218,7 @@ fn call(root: &Path, options: &Options, commit: &Commit) -> Command {
     }
     for (name, value) in [
         ("REVISION", commit.revision.as_str()),
+        ("SOURCE", commit.source.as_deref().unwrap_or_default()),
         ("VERSION", env!("CARGO_PKG_VERSION")),
     ] {
         if std::env::var_os(name).is_none() {
@@ -235,10 +245,7 @@ fn buildx() -> Command {
 
 /// A context that is missing is a riddle in buildx's words.
 fn check_staged(root: &Path, options: &Options) -> Result<(), BakeError> {
-    let wanted = |image: &str| match options.targets.as_slice() {
-        [] => true,
-        targets => targets.iter().any(|target| target == image),
-    };
+    let wanted = |image: &str| wanted(options, image);
     let mut needed = Vec::new();
     for program in &stage::PROGRAMS {
         for image in program.images.iter().filter(|image| wanted(image)) {
@@ -254,5 +261,29 @@ fn check_staged(root: &Path, options: &Options) -> Result<(), BakeError> {
     match needed.into_iter().find(|(path, _)| !path.exists()) {
         Some((path, hint)) => Err(BakeError::NotStaged { path, hint }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_not_up_to_date_when_its_base_may_have_moved() {
+        let options = |base, targets: &[&str]| Options {
+            targets: targets.iter().map(|&target| target.to_owned()).collect(),
+            base,
+            export: Export::Archive,
+            arch: None,
+            archives: PathBuf::from("out/images"),
+            no_cache: false,
+        };
+        assert!(can_be_stamped(&options(Base::Rootfs, &[])));
+        assert!(can_be_stamped(&options(
+            Base::Registry,
+            &["supervisor", "launcher"]
+        )));
+        assert!(!can_be_stamped(&options(Base::Registry, &[])));
+        assert!(!can_be_stamped(&options(Base::Registry, &["sandbox"])));
     }
 }

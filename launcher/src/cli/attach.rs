@@ -1,5 +1,6 @@
 //! `--attach`: this process is the owner of what it launched. It stays until
-//! the host has ended, then deletes session and Lease, and ends as the host did.
+//! the host has ended, then deletes the session, and ends as the host did; its
+//! Lease goes at the end of the process.
 
 use podcradle_launcher::{Launched, Launcher, Owner};
 use tokio::sync::mpsc;
@@ -11,8 +12,9 @@ use super::exit::{self, Failed};
 /// is lost.
 pub async fn stay(
     launcher: &Launcher,
-    mut owner: Owner,
+    owner: &mut Owner,
     launched: &Launched,
+    signal: Option<i32>,
     signals: &mut mpsc::UnboundedReceiver<i32>,
 ) -> Result<(), Failed> {
     let why = tokio::select! {
@@ -24,7 +26,13 @@ pub async fn stay(
             }
             Err(error) => Some(error.into()),
         },
-        Some(number) = signals.recv() => {
+        Some(number) = async {
+            // One that came just as the launch was done counts.
+            match signal {
+                Some(number) => Some(number),
+                None => signals.recv().await,
+            }
+        } => {
             eprintln!("podcradle: deleting {}; once more to quit at once", launched.sandbox);
             let code = u8::try_from(128 + number).unwrap_or(exit::UNEXPECTED);
             Some(Failed::new(code, format!("{} was deleted", launched.sandbox)))
@@ -34,14 +42,17 @@ pub async fn stay(
             Some(Failed::new(exit::LAUNCH, line))
         }
     };
+    end(launcher, launched).await?;
+    why.map_or(Ok(()), Err)
+}
+
+/// Deletes the session.
+pub async fn end(launcher: &Launcher, launched: &Launched) -> Result<(), Failed> {
     let deleted = launcher.delete(&launched.sandbox, CALLS).await;
-    drop(owner);
-    launcher.shutdown().await;
-    deleted.map_err(|error| {
+    deleted.map(drop).map_err(|error| {
         let line = format!("may be left behind: {error}");
         Failed::new(exit::LEFT, line)
-    })?;
-    why.map_or(Ok(()), Err)
+    })
 }
 
 /// As a shell would show it.

@@ -3,25 +3,26 @@
 
 use std::collections::BTreeSet;
 
-use podcradle_launcher::{Launches, Outcome, Owner, name};
+use podcradle_launcher::token::Token;
+use podcradle_launcher::{Launcher, Launches, Outcome, Owner, name};
 use tokio::sync::mpsc;
 
 use super::args::{Global, Launch};
 use super::exit::Failed;
 use super::progress::Progress;
 use super::spec::{Named, specs_of};
-use super::{attach, connect, render, results, signals, tokens::tokens};
+use super::tokens::{Written, tokens};
+use super::{attach, connect, render, results, signals};
 
 pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
-    let problems =
-        |problems: podcradle_launcher::spec::Problems| Failed::problems(&problems.to_string());
     if let Some(by) = args.dry_run {
+        check_dry_run(&args)?;
         return render::render(global, &args.wanted, by).await;
     }
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
     for named in &wanted {
-        render::check_overlay(&named.spec)?;
+        render::check(&named.spec)?;
     }
     let many = wanted.len() > 1 || args.count.is_some();
     if let Some(count) = args.count {
@@ -33,54 +34,104 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
         ));
     }
     let launcher = connect(global)?;
-    let mut signals =
-        signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
-    let owner = if args.attach {
-        Some(launcher.attach().await?)
-    } else {
-        None
-    };
-    for named in &mut wanted {
-        if let Some(owner) = &owner {
-            named.spec.owner = Some(owner.name().to_owned());
-        }
-    }
+    // While a token is read, Ctrl-C still ends the process.
     let (tokens, written) = tokens(&args, &wanted)?;
-    let names: Vec<_> = wanted.iter().map(|n| n.spec.sandbox.clone()).collect();
-    let orders = wanted
-        .into_iter()
-        .zip(tokens)
-        .map(|(named, token)| (named.spec, token, named.generated))
-        .collect();
-    let concurrency = usize::from(args.concurrency);
-    let launches = launcher
-        .launch_many(orders, concurrency)
-        .map_err(problems)?;
-    let progress = Progress::new(args.progress, names.clone());
-    let (outcomes, signal) = follow(launches, progress, &mut signals).await;
-    for (which, (name, outcome)) in names.iter().zip(&outcomes).enumerate() {
-        written.settle(which, name, outcome)?;
-    }
-    match (owner, outcomes.as_slice()) {
-        (Some(owner), [Outcome::Launched(launched)]) => {
-            results::launched(launched, global.output)?;
-            attach::stay(&launcher, owner, launched, &mut signals).await
-        }
-        (owner, outcomes) => {
-            if let Some(owner) = owner {
-                give_up(owner, &launcher).await;
-            }
-            match outcomes {
-                [one] if !many => results::one(one, global.output, signal),
-                all => results::many(&names, all, global.output, signal),
-            }
-        }
+    let asked = Asked {
+        args: &args,
+        many,
+        wanted,
+        tokens,
+        written: &written,
+    };
+    let mut owner = None;
+    let done = Box::pin(carry_out(&launcher, &mut owner, global, asked)).await;
+    // On every way out: what is attached, and what is still under way, goes.
+    drop(owner);
+    launcher.shutdown().await;
+    done
+}
+
+/// Nothing is launched, so there is nothing for these to be about.
+fn check_dry_run(args: &Launch) -> Result<(), Failed> {
+    let given = [
+        ("--count", args.count.is_some()),
+        ("--attach", args.attach),
+        ("--token-out", args.token_out.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Failed::input(format!(
+            "{flag}: has no meaning with --dry-run, which launches nothing; leave it out"
+        ))),
+        None => Ok(()),
     }
 }
 
-async fn give_up(owner: Owner, launcher: &podcradle_launcher::Launcher) {
-    drop(owner);
-    launcher.shutdown().await;
+/// Launches that are valid and have their tokens.
+struct Asked<'a> {
+    args: &'a Launch,
+    many: bool,
+    wanted: Vec<Named>,
+    tokens: Vec<Token>,
+    written: &'a Written,
+}
+
+async fn carry_out(
+    launcher: &Launcher,
+    owner: &mut Option<Owner>,
+    global: &Global,
+    mut asked: Asked<'_>,
+) -> Result<(), Failed> {
+    let names: Vec<_> = asked
+        .wanted
+        .iter()
+        .map(|n| n.spec.sandbox.clone())
+        .collect();
+    let begun = begin(launcher, owner, &mut asked).await;
+    let (launches, mut signals) = begun.inspect_err(|_| asked.written.forget())?;
+    let progress = Progress::new(asked.args.progress, names.clone());
+    let (outcomes, signal) = follow(launches, progress, &mut signals).await;
+    let mut settled = Ok(());
+    for (which, outcome) in &outcomes {
+        let done = asked.written.settle(*which, &names[*which], outcome);
+        settled = settled.and(done);
+    }
+    let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    match (owner, outcomes.as_slice()) {
+        (Some(owner), [Outcome::Launched(launched)]) => {
+            let said = settled.and_then(|()| results::launched(launched, global.output));
+            match said {
+                Ok(()) => attach::stay(launcher, owner, launched, signal, &mut signals).await,
+                Err(failed) => attach::end(launcher, launched).await.and(Err(failed)),
+            }
+        }
+        (_, [one]) if !asked.many => results::one(one, global.output, signal).and(settled),
+        (_, all) => results::many(all, global.output, signal).and(settled),
+    }
+}
+
+/// Listens to signals, makes the Lease of an attached launch, and begins.
+async fn begin(
+    launcher: &Launcher,
+    owner: &mut Option<Owner>,
+    asked: &mut Asked<'_>,
+) -> Result<(Launches, mpsc::UnboundedReceiver<i32>), Failed> {
+    let signals =
+        signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
+    if asked.args.attach {
+        let name = owner.insert(launcher.attach().await?).name().to_owned();
+        for named in &mut asked.wanted {
+            named.spec.owner = Some(name.clone());
+        }
+    }
+    let orders = std::mem::take(&mut asked.wanted)
+        .into_iter()
+        .zip(std::mem::take(&mut asked.tokens))
+        .map(|(named, token)| (named.spec, token, named.generated))
+        .collect();
+    let launches = launcher
+        .launch_many(orders, usize::from(asked.args.concurrency))
+        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+    Ok((launches, signals))
 }
 
 /// So many of each, under names of their own.
@@ -113,12 +164,12 @@ fn copies(wanted: Vec<Named>, count: u16) -> Result<Vec<Named>, Failed> {
 }
 
 /// Shows what they go through until the last has ended; the outcomes in the
-/// order of the launch, and the signal that cut it short.
+/// order of the launch, with their places, and the signal that cut it short.
 async fn follow(
     mut launches: Launches,
     mut progress: Progress,
     signals: &mut mpsc::UnboundedReceiver<i32>,
-) -> (Vec<Outcome>, Option<i32>) {
+) -> (Vec<(usize, Outcome)>, Option<i32>) {
     let mut events = launches.events();
     let mut signal = None;
     let mut outcomes = Vec::new();
@@ -148,6 +199,5 @@ async fn follow(
         }
     }
     outcomes.sort_by_key(|(which, _)| *which);
-    let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     (outcomes, signal)
 }

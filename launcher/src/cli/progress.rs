@@ -78,7 +78,12 @@ impl Progress {
                 }
                 ("launched", None)
             }
-            Outcome::Failed(failure) => ("failed", Some(failure.reason)),
+            Outcome::Failed(failure) => {
+                if let Some(name) = self.names.get_mut(which) {
+                    name.clone_from(&failure.sandbox);
+                }
+                ("failed", Some(failure.reason))
+            }
         };
         match &mut self.how {
             How::Json => self.json(which, &json!({ "event": event, "reason": reason })),
@@ -99,6 +104,9 @@ impl Progress {
             How::Live(all, _) => {
                 let _ = all.println(format!("podcradle: {line}"));
             }
+            How::Json => write_json(&json!({
+                "time": Timestamp::now().to_string(), "event": "note", "message": line,
+            })),
             _ => eprintln!("podcradle: {line}"),
         }
     }
@@ -134,9 +142,13 @@ impl Progress {
                 line[key] = value.clone();
             }
         }
-        // A reader that has gone away is no failure.
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        write_json(&line);
     }
+}
+
+fn write_json(line: &Value) {
+    // A reader that has gone away is no failure.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 fn live_line(all: &MultiProgress, name: String) -> ProgressBar {

@@ -16,7 +16,7 @@ use super::{connect, output, timeout};
 pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), Failed> {
     let mut trees = Vec::new();
     for named in specs_of(global, wanted)? {
-        check_overlay(&named.spec)?;
+        check(&named.spec)?;
         trees.push(Tree::of(&named.spec).map_err(|problems| refused(&problems))?);
     }
     if by == DryRun::Client {
@@ -58,9 +58,10 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
     }
 }
 
-/// Refuses an overlay before anything is made, and names what it weakens where
-/// that is allowed.
-pub fn check_overlay(spec: &SandboxSpec) -> Result<(), Failed> {
+/// Refuses, before anything is made, what no object can be made of, and names
+/// what an overlay weakens where that is allowed.
+pub fn check(spec: &SandboxSpec) -> Result<(), Failed> {
+    manifest::check(spec).map_err(|problems| refused(&problems))?;
     for weakening in manifest::weakenings(spec).map_err(|problems| refused(&problems))? {
         eprintln!("podcradle: allowed by allowUnsafeOverlay: {weakening}");
     }

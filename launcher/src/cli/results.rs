@@ -47,16 +47,11 @@ fn lives_until(launched: &Launched) -> String {
 }
 
 /// The results of a launch of many.
-pub fn many(
-    names: &[String],
-    outcomes: &[Outcome],
-    format: Output,
-    signal: Option<i32>,
-) -> Result<(), Failed> {
+pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result<(), Failed> {
     let mut codes = Vec::new();
     let mut rows = Vec::new();
     let mut values = Vec::new();
-    for (name, outcome) in names.iter().zip(outcomes) {
+    for outcome in outcomes {
         match outcome {
             Outcome::Launched(done) => {
                 codes.push(0);
@@ -68,6 +63,7 @@ pub fn many(
                 values.push(json!(done));
             }
             Outcome::Failed(failure) => {
+                let name = &failure.sandbox;
                 codes.push(exit::of_failure(failure, signal));
                 rows.push(vec![
                     name.clone(),

@@ -25,7 +25,7 @@ pub fn tokens(args: &Launch, wanted: &[Named]) -> Result<(Vec<Token>, Written), 
                 written.0.push(file);
             }
             Err(failed) => {
-                written.0.iter().flatten().for_each(|path| forget(path));
+                written.forget();
                 return Err(failed);
             }
         }
@@ -73,24 +73,33 @@ fn token(args: &Launch, named: &Named, many: bool) -> Result<(Token, Option<Path
 }
 
 impl Written {
+    /// Takes all files away: nothing was launched.
+    pub fn forget(&self) {
+        self.0.iter().flatten().for_each(|path| forget(path));
+    }
+
     /// Takes away the file of a sandbox that did not come to be; the file of one
     /// that got another name follows it.
     pub fn settle(&self, which: usize, wanted: &str, outcome: &Outcome) -> Result<(), Failed> {
         let Some(Some(path)) = self.0.get(which) else {
             return Ok(());
         };
-        match outcome {
-            Outcome::Failed(failure) if is_useless(failure) => forget(path),
-            Outcome::Launched(launched) if launched.sandbox != wanted && path.ends_with(wanted) => {
-                let to = path.with_file_name(&launched.sandbox);
-                std::fs::rename(path, &to).map_err(|error| {
-                    let (path, to) = (path.display(), to.display());
-                    Failed::unexpected(format!("{path}: cannot be renamed to {to}: {error}"))
-                })?;
+        let name = match outcome {
+            Outcome::Failed(failure) if is_useless(failure) => {
+                forget(path);
+                return Ok(());
             }
-            _ => {}
+            Outcome::Failed(failure) => &failure.sandbox,
+            Outcome::Launched(launched) => &launched.sandbox,
+        };
+        if name == wanted || !path.ends_with(wanted) {
+            return Ok(());
         }
-        Ok(())
+        let to = path.with_file_name(name);
+        std::fs::rename(path, &to).map_err(|error| {
+            let (path, to) = (path.display(), to.display());
+            Failed::unexpected(format!("{path}: cannot be renamed to {to}: {error}"))
+        })
     }
 }
 

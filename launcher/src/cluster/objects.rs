@@ -43,6 +43,9 @@ impl Cluster {
     /// Creates an object of ours that may be read back. When the answer leaves open whether
     /// it was made, it is read back by name and recognised by its launch id.
     ///
+    /// `in_doubt` says whether an earlier try may have made it, and afterwards
+    /// whether any may have: the last error alone does not.
+    ///
     /// # Errors
     /// [`Error::Exists`] when the name is taken by something that is not this
     /// launch's.
@@ -50,6 +53,7 @@ impl Cluster {
         &self,
         resource: &'static str,
         object: &K,
+        in_doubt: &mut bool,
         deadline: Deadline,
     ) -> Result<K, Error>
     where
@@ -61,7 +65,6 @@ impl Cluster {
         let call = self.what("create", resource, &name);
         let post = PostParams::default();
         let mut pause = PAUSE;
-        let mut in_doubt = false;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, object))
@@ -70,10 +73,16 @@ impl Cluster {
                 Ok(created) => return Ok(created),
                 Err(error) => error,
             };
-            in_doubt |= error.is_ambiguous();
-            if in_doubt && (matches!(error, Error::Exists { .. }) || error.is_ambiguous()) {
+            *in_doubt |= error.is_ambiguous();
+            let exists = matches!(error, Error::Exists { .. });
+            if *in_doubt && (exists || error.is_ambiguous()) {
                 let read = self.what("get", resource, &name);
-                if let Ok(Some(found)) = self.once(read, deadline, api.get_opt(&name)).await {
+                let found = if exists {
+                    self.repeat(read, deadline, || api.get_opt(&name)).await
+                } else {
+                    self.once(read, deadline, api.get_opt(&name)).await
+                };
+                if let Ok(Some(found)) = found {
                     // A Pod of the same launch and another generation is another attempt's.
                     let id =
                         |o: &K| [LAUNCH_ID, GENERATION].map(|label| o.labels().get(label).cloned());
@@ -81,11 +90,12 @@ impl Cluster {
                     {
                         Ok(found)
                     } else {
+                        *in_doubt = false;
                         Err(Error::Exists { call })
                     };
                 }
             }
-            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+            if !may_be_created(&error) || !wait_before_retry(&error, &mut pause, deadline).await {
                 return Err(error);
             }
         }
@@ -117,24 +127,24 @@ impl Cluster {
     pub(crate) async fn create_secret(
         &self,
         secret: &Secret,
+        in_doubt: &mut bool,
         deadline: Deadline,
     ) -> Result<Option<String>, Error> {
         let api = self.api::<Secret>();
         let call = self.what("create", "secrets", &secret.name_any());
         let post = PostParams::default();
         let mut pause = PAUSE;
-        let mut in_doubt = false;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, secret))
                 .await
             {
                 Ok(created) => return Ok(created.uid()),
-                Err(Error::Exists { .. }) if in_doubt => return Ok(None),
+                Err(Error::Exists { .. }) if *in_doubt => return Ok(None),
                 Err(error) => error,
             };
-            in_doubt |= error.is_ambiguous();
-            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+            *in_doubt |= error.is_ambiguous();
+            if !may_be_created(&error) || !wait_before_retry(&error, &mut pause, deadline).await {
                 return Err(error);
             }
         }
@@ -412,4 +422,9 @@ pub(crate) fn pods_of(session: Option<&str>) -> String {
         Some(name) => format!("{SESSION}={name}"),
         None => SESSION.to_owned(),
     }
+}
+/// Whether the same POST may succeed: what is created has no earlier version,
+/// so a conflict is about something else, such as a quota's count.
+fn may_be_created(error: &Error) -> bool {
+    error.is_transient() || matches!(error, Error::Conflict { .. })
 }

@@ -37,7 +37,7 @@ impl Run<'_> {
         let mut first = deadline.unless_unreachable();
         loop {
             let name = self.spec.sandbox.clone();
-            let found = match self.create_anchor(first).await {
+            let found = match self.create_anchor(first, deadline).await {
                 Ok(made) if self.is_mine(&made) => {
                     let anchor = bare(&made);
                     self.made.service = Tried::Yes(anchor.clone());
@@ -67,18 +67,32 @@ impl Run<'_> {
         }
     }
 
-    async fn create_anchor(&mut self, deadline: Deadline) -> Result<Service, Error> {
+    async fn create_anchor(
+        &mut self,
+        first: Deadline,
+        deadline: Deadline,
+    ) -> Result<Service, Error> {
         self.made.service = Tried::Sent(self.spec.sandbox.clone());
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
         let record = Record::launching(&self.spec, self.made.generation, &self.made.attempt);
-        let expires = after(self.spec.budgets.total + SLACK);
-        let wanted = manifest::service(&record, expires);
-        let created = self.cluster.create("services", &wanted, deadline).await;
-        // An error that proves that nothing was made leaves nothing to clean up.
-        let proven = created.as_ref().is_err_and(|error| !error.is_ambiguous());
-        if proven {
-            self.made.service = Tried::No;
+        loop {
+            let expires = after(self.spec.budgets.total + SLACK);
+            let wanted = manifest::service(&record, expires);
+            let created = self
+                .cluster
+                .create("services", &wanted, &mut in_doubt, first);
+            let error = match created.await {
+                Ok(created) => return Ok(created),
+                Err(error) => error,
+            };
+            // Errors that prove that nothing was made leave nothing to clean up.
+            if !in_doubt {
+                self.made.service = Tried::No;
+            }
+            self.wait_out(&mut patience, error).await?;
+            self.made.service = Tried::Sent(self.spec.sandbox.clone());
         }
-        created
     }
 
     /// Takes the anchor of this launch over from the attempt that holds it;
@@ -205,7 +219,7 @@ impl Run<'_> {
 
     /// Waits for the end of what stands in the way under our name.
     pub(super) async fn wait_gone<K>(
-        &self,
+        &mut self,
         object: K,
         resource: &'static str,
         deadline: Deadline,
@@ -223,12 +237,15 @@ impl Run<'_> {
         });
         let watch = Watch::of_object(self.cluster, resource, &object);
         let call = self.cluster.what("delete", resource, &object.name_any());
+        self.give_turn_back();
         tokio::select! {
-            gone = watch.gone(&object, deadline) => Ok(gone?),
+            gone = watch.gone(&object, deadline) => gone?,
             () = tokio::time::sleep_until(deadline.instant()) => {
-                Err(Error::StillThere { call, after: deadline.given() }.into())
+                return Err(Error::StillThere { call, after: deadline.given() }.into());
             }
         }
+        self.take_turn().await;
+        Ok(())
     }
 
     /// A generated name that is taken gets a new suffix.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::anchor::{Claim, generation_of, is_going, is_owned_by};
@@ -74,6 +74,7 @@ pub(crate) async fn launch(
         cluster: &engine.cluster,
         hub: &engine.hub,
         writers: &engine.writers,
+        turn: None,
         made: Made::new(&order.spec.launch_id),
         spec: order.spec,
         token: &order.token,
@@ -96,6 +97,7 @@ pub(crate) async fn launch(
         Ok(_) => Stop::Cancelled,
         Err(stop) => stop,
     };
+    run.turn = None;
     let _turn = engine.cleaners.acquire().await;
     Box::pin(run.fail(stop)).await
 }
@@ -116,6 +118,8 @@ pub(super) struct Run<'a> {
     pub(super) cluster: &'a Cluster,
     hub: &'a Hub,
     writers: &'a Semaphore,
+    /// This launch's turn to write, while it has it.
+    turn: Option<SemaphorePermit<'a>>,
     pub(super) spec: Arc<SandboxSpec>,
     pub(super) token: &'a Token,
     pub(super) rename: bool,
@@ -127,11 +131,19 @@ pub(super) struct Run<'a> {
     started: Instant,
 }
 
+/// How long, and how often, a creation is tried that the cluster refuses for now.
+pub(super) struct Patience {
+    until: Instant,
+    pause: Duration,
+    /// What it was refused with last.
+    refused: Option<Error>,
+}
+
 impl Run<'_> {
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
         let mut timings = Timings::default();
-        let turn = self.writers.acquire().await;
+        self.take_turn().await;
         if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
             // Before its first session, so that none names a Lease that is not there.
             let reach = deadline.unless_unreachable();
@@ -155,25 +167,26 @@ impl Run<'_> {
             Claim::Done(service, pod, record) => {
                 let uid = pod.uid().unwrap_or_default();
                 let seen = self.hub.subscribe(&pod);
-                drop(turn);
+                self.turn = None;
                 self.wait(pod, seen, deadline).await?;
                 timings.started_ms = self.elapsed_ms();
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
         };
-        drop(turn);
+        self.turn = None;
         let uid = pod.uid().unwrap_or_default();
         self.wait(pod, seen, deadline).await?;
         timings.started_ms = self.elapsed_ms();
         self.say(LaunchEvent::Ready);
-        let _turn = self.writers.acquire().await;
+        self.take_turn().await;
         let record = Record {
             operation: None,
             pod_uid: Some(uid.clone()),
             ..earlier.unwrap_or_else(|| self.record())
         };
         let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
+        self.turn = None;
         Ok(self.launched(&record, uid, expires, timings))
     }
 
@@ -195,7 +208,6 @@ impl Run<'_> {
         anchor: &Service,
         deadline: Deadline,
     ) -> Result<(Box<Pod>, Subscription), Stop> {
-        let (cluster, generation) = (self.cluster, self.made.generation);
         self.restrict(anchor, deadline).await?;
         let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
         let owner = owner_of(&pod);
@@ -206,86 +218,138 @@ impl Run<'_> {
         drop(sent);
         let seen = self.hub.subscribe(&pod);
 
-        let secret = manifest::secret(&self.spec, generation, &owner, self.token);
-        let name = secret.name_any();
-        self.made.secret = Tried::Sent(name.clone());
-        let uid = cluster.create_secret(&secret, deadline).await?;
-        drop(secret);
-        if let Some(uid) = uid {
-            let name = name.clone();
-            self.made.secret = Tried::Yes(Owner { name, uid });
-        }
-        self.say_created("secret", &name);
+        Box::pin(self.create_secret(&owner, deadline)).await?;
 
-        let pod = cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
+        let pod = self.cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
         Ok((Box::new(pod), seen))
     }
 
     /// In force before there is a Pod; it goes with the anchor, its owner.
-    async fn restrict(&self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
+    async fn restrict(&mut self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
         let owner = owner_of(anchor);
         let policy = manifest::network_policy(&self.spec, self.made.generation, &owner);
         let Some(policy) = policy else {
             return Ok(());
         };
-        let created = self.cluster.create("networkpolicies", &policy, deadline);
-        match created.await {
-            Ok(_) => self.say_created("networkpolicy", &owner.name),
-            // Of an earlier attempt, when it belongs to the same anchor.
-            Err(Error::Exists { call }) => {
-                let api = self.cluster.api::<NetworkPolicy>();
-                let read = self.cluster.what("get", "networkpolicies", &owner.name);
-                let found = self
-                    .cluster
-                    .repeat(read, deadline, || api.get_opt(&owner.name));
-                let found = found.await?;
-                if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
-                    return Err(Error::Exists { call }.into());
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
+        loop {
+            let created = self
+                .cluster
+                .create("networkpolicies", &policy, &mut in_doubt, deadline);
+            match created.await {
+                Ok(_) => break self.say_created("networkpolicy", &owner.name),
+                // Of an earlier attempt, when it belongs to the same anchor.
+                Err(Error::Exists { call }) => {
+                    let api = self.cluster.api::<NetworkPolicy>();
+                    let read = self.cluster.what("get", "networkpolicies", &owner.name);
+                    let found = self
+                        .cluster
+                        .repeat(read, deadline, || api.get_opt(&owner.name));
+                    let found = found.await?;
+                    if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
+                        return Err(Error::Exists { call }.into());
+                    }
+                    break;
                 }
+                Err(error) => self.wait_out(&mut patience, error).await?,
             }
-            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Creates the Pod; a quota may free up, or a webhook come back, within the
-    /// schedule budget, and
-    /// what an earlier attempt left under the name makes room.
+    /// Creates the Pod; what an earlier attempt left under the name makes room.
     async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
-        let until = Instant::now() + self.spec.budgets.schedule;
-        let mut pause = Duration::from_millis(500);
-        let mut refused = None;
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
         loop {
             let wanted = self.pod_for(anchor)?;
             self.made.pod = Tried::Sent(self.spec.sandbox.clone());
-            let error = match self.cluster.create("pods", &wanted, deadline).await {
+            let created = self
+                .cluster
+                .create("pods", &wanted, &mut in_doubt, deadline);
+            let error = match created.await {
                 Ok(pod) => return Ok(pod),
                 Err(error) => error,
             };
             drop(wanted);
-            // An error that proves that nothing was made leaves nothing to clean up.
-            if !error.is_ambiguous() {
+            // Errors that prove that nothing was made leave nothing to clean up.
+            if !in_doubt {
                 self.made.pod = Tried::No;
             }
             match error {
                 Error::Exists { .. } => self.make_room(anchor, error, deadline).await?,
-                error
-                    if error.may_pass()
-                        && Instant::now() + pause < until.min(deadline.instant()) =>
-                {
-                    self.say(LaunchEvent::Waiting {
-                        stage: Stage::Schedule,
-                        why: error.to_string(),
-                    });
-                    refused = Some(error);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(10));
-                }
-                // That the last try had too little time is not the reason.
-                Error::TimedOut { .. } => return Err(refused.unwrap_or(error).into()),
-                error => return Err(error.into()),
+                error => self.wait_out(&mut patience, error).await?,
             }
         }
+    }
+
+    async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
+        let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
+        let name = secret.name_any();
+        self.made.secret = Tried::Sent(name.clone());
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
+        let uid = loop {
+            let created = self.cluster.create_secret(&secret, &mut in_doubt, deadline);
+            match created.await {
+                Ok(uid) => break uid,
+                Err(error) => self.wait_out(&mut patience, error).await?,
+            }
+        };
+        self.say_created("secret", &name);
+        if let Some(uid) = uid {
+            self.made.secret = Tried::Yes(Owner { name, uid });
+        }
+        Ok(())
+    }
+
+    /// For a creation that begins now.
+    pub(super) fn patience(&self, deadline: Deadline) -> Patience {
+        let until = Instant::now() + self.spec.budgets.schedule;
+        Patience {
+            until: until.min(deadline.instant()),
+            pause: Duration::from_millis(500),
+            refused: None,
+        }
+    }
+
+    /// A quota may free up, or a webhook come back, within the schedule budget:
+    /// returns when the creation is to be tried again.
+    ///
+    /// # Errors
+    /// The reason why it is not.
+    pub(super) async fn wait_out(
+        &mut self,
+        patience: &mut Patience,
+        error: Error,
+    ) -> Result<(), Error> {
+        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+            return Err(match error {
+                // That the last try had too little time is not the reason.
+                Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
+                error => error,
+            });
+        }
+        self.say(LaunchEvent::Waiting {
+            stage: Stage::Schedule,
+            why: error.to_string(),
+        });
+        patience.refused = Some(error);
+        self.give_turn_back();
+        tokio::time::sleep(patience.pause).await;
+        patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
+        self.take_turn().await;
+        Ok(())
+    }
+
+    /// Waits for a turn to write. One that waits for others has none meanwhile.
+    pub(super) async fn take_turn(&mut self) {
+        self.turn = self.writers.acquire().await.ok();
+    }
+
+    pub(super) fn give_turn_back(&mut self) {
+        self.turn = None;
     }
 
     fn pod_for(&self, anchor: &Service) -> Result<Pod, Stop> {
@@ -351,6 +415,7 @@ impl Run<'_> {
             self.made.delete(self.cluster).await
         };
         failure.cleaned_up = removed.is_ok() && !keep;
+        let kept = keep && matches!(removed, Ok(Held::Ours));
         match removed {
             // What looked like a deletion by somebody was the other attempt's.
             Ok(Held::Theirs(_)) if !cancelled => {
@@ -361,12 +426,13 @@ impl Run<'_> {
             Ok(_) => {}
             Err(left) => failure.left = left,
         }
-        if keep {
+        if kept {
             failure.hint = format!(
                 "{}; the Pod is kept for an hour, delete it with: podcradle delete {}",
                 failure.hint, self.spec.sandbox
             );
         }
+        failure.sandbox.clone_from(&self.spec.sandbox);
         Outcome::Failed(Box::new(failure))
     }
 

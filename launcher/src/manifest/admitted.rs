@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, SELinuxOptions};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,6 +13,14 @@ use crate::quantity::Quantity;
 
 /// Fields of volumes and variables that are quantities.
 const QUANTITIES: [&str; 3] = ["sizeLimit", "storage", "divisor"];
+
+/// Types of `SELinux` that confine a container.
+const CONFINED: [&str; 4] = [
+    "container_t",
+    "container_init_t",
+    "container_kvm_t",
+    "container_engine_t",
+];
 
 /// What an admission plug-in changed although it may not.
 ///
@@ -78,11 +86,11 @@ impl Changes {
             &want.automount_service_account_token,
             &got.automount_service_account_token,
         );
-        self.same(
-            "spec.securityContext",
-            &want.security_context,
-            &got.security_context,
-        );
+        let mut context = got.security_context.clone();
+        if let (Some(want), Some(got)) = (&want.security_context, &mut context) {
+            forget_added(want.se_linux_options.as_ref(), &mut got.se_linux_options);
+        }
+        self.same("spec.securityContext", &want.security_context, &context);
         self.same(
             "spec.restartPolicy",
             &want.restart_policy,
@@ -138,10 +146,14 @@ impl Changes {
                 &admitted.command,
             );
             self.same(&format!("{field}.args"), &sent.args, &admitted.args);
+            let mut context = admitted.security_context.clone();
+            if let (Some(want), Some(got)) = (&sent.security_context, &mut context) {
+                forget_added(want.se_linux_options.as_ref(), &mut got.se_linux_options);
+            }
             self.same(
                 &format!("{field}.securityContext"),
                 &sent.security_context,
-                &admitted.security_context,
+                &context,
             );
             self.kept(
                 &format!("{field}.volumeMounts"),
@@ -163,6 +175,19 @@ impl Changes {
                 |env| &env.name,
             );
         }
+    }
+}
+
+/// Labels of `SELinux` may be added, such as `OpenShift`'s level of a namespace,
+/// as far as Pod Security's baseline lets anyone ask for them: others take the
+/// confinement away.
+fn forget_added(want: Option<&SELinuxOptions>, got: &mut Option<SELinuxOptions>) {
+    let confined = got.as_ref().is_some_and(|got| {
+        let kind = got.type_.as_deref().unwrap_or_default();
+        got.user.is_none() && got.role.is_none() && (kind.is_empty() || CONFINED.contains(&kind))
+    });
+    if want.is_none() && confined {
+        *got = None;
     }
 }
 
@@ -199,7 +224,9 @@ mod tests {
     use k8s_openapi::api::core::v1::Volume;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-    use super::{Container, Pod, PodSpec, check};
+    use serde_json::json;
+
+    use super::{Container, Pod, PodSpec, SELinuxOptions, check};
     use crate::manifest::{Owner, pod};
     use crate::spec::{Inject, Mount, SandboxSpec, TokenDelivery};
 
@@ -243,6 +270,34 @@ mod tests {
             );
         });
         assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_label_of_selinux_may_be_added_and_confinement_not_taken_away() {
+        for (options, allowed) in [
+            (json!({ "level": "s0:c26,c5" }), true),
+            (json!({ "level": "s0:c1", "type": "container_t" }), true),
+            (json!({ "type": "spc_t" }), false),
+            (json!({ "user": "system_u" }), false),
+        ] {
+            let options: SELinuxOptions = serde_json::from_value(options).unwrap();
+            let found = after(|p| {
+                let spec = p.spec.as_mut().unwrap();
+                let whole = spec.security_context.as_mut().unwrap();
+                whole.se_linux_options = Some(options.clone());
+                let host = spec.containers[0].security_context.as_mut().unwrap();
+                host.se_linux_options = Some(options.clone());
+            });
+            let expected = if allowed { 0 } else { 2 };
+            assert_eq!(found.len(), expected, "{options:?}: {found:?}");
+        }
+        let found = after(|p| {
+            let spec = p.spec.as_mut().unwrap();
+            let host = spec.containers[0].security_context.as_mut().unwrap();
+            host.se_linux_options = Some(SELinuxOptions::default());
+            host.allow_privilege_escalation = Some(true);
+        });
+        assert_eq!(found.len(), 1, "{found:?}");
     }
 
     #[test]

@@ -170,7 +170,8 @@ pub fn print(bytes: &[u8]) {
 
 /// Writes a short line to standard error, but only when that cannot block.
 ///
-/// A log pipe nobody empties must not stop PID 1: the line is lost instead.
+/// A log pipe nobody empties must not stop PID 1, and one that nobody can empty any more
+/// (writable and in error) only gives SIGPIPE: the line is lost instead.
 pub fn warn(line: &[u8]) {
     let mut poll = libc::pollfd {
         fd: 2,
@@ -178,7 +179,8 @@ pub fn warn(line: &[u8]) {
         revents: 0,
     };
     // SAFETY: one live pollfd is passed, and its count is 1.
-    if unsafe { libc::poll(&raw mut poll, 1, 0) } == 1 && poll.revents & libc::POLLOUT != 0 {
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) } == 1;
+    if ready && poll.revents & (libc::POLLOUT | libc::POLLERR) == libc::POLLOUT {
         let _ = write(2, line);
     }
 }

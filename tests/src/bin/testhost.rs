@@ -1,6 +1,7 @@
 //! The hosts that the supervisor's tests need and no shell can play.
 //!
-//! `testhost COMMAND ARG…`; what each command does is said at its function.
+//! `testhost COMMAND ARG…`; what each command does is said at its function (`clock CODE`
+//! prints the monotonic clock in nanoseconds and exits).
 //! It runs natively also where the supervisor under test is emulated.
 
 use std::env;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
         ["hold", name, code] => hold(name, number(code)),
         ["eat"] => eat(),
         ["peek", pid] => peek(pid),
+        ["clock", code] => {
+            say(&podcradle_tests::pidns::monotonic().to_string()).map(|()| number(code))
+        }
         _ => {
             eprintln!("testhost: no such command: {words:?}");
             return ExitCode::from(99);

@@ -114,14 +114,26 @@ impl Cluster {
     /// and where no Debian mirror has the other architecture's.
     pub fn busybox(&self, arch: Arch) -> std::result::Result<String, Stop> {
         let name = self.testbed.as_ref().map_err(skip)?;
-        let unavailable = |error: testbed::Error| skip(testbed::chain(&error));
-        let (image, archive) = testbed::busybox(arch.name()).map_err(unavailable)?;
+        let (image, archive) = Self::busybox_archive(arch)?;
         if arch != super::native() {
             let layout = testbed::Layout::new(name)?;
             let platform = format!("linux/{}", arch.name());
             testbed::load(&layout, &[archive], Some(&platform))?;
         }
         Ok(image)
+    }
+
+    /// The same image as an archive.
+    ///
+    /// # Errors
+    /// A skip where no Debian mirror has the other architecture's; this
+    /// machine's own is made here, so that nothing excuses its absence.
+    pub fn busybox_archive(arch: Arch) -> std::result::Result<(String, PathBuf), Stop> {
+        match testbed::busybox(arch.name()) {
+            Ok(made) => Ok(made),
+            Err(error) if arch == super::native() => Err(Stop::from(testbed::chain(&error))),
+            Err(error) => Err(skip(testbed::chain(&error))),
+        }
     }
 
     /// The `podcradle` built for this architecture.

@@ -25,6 +25,10 @@ pub enum Fault {
     None,
     /// This status, without doing anything.
     Refuse(u16),
+    /// Somebody else has made an object of that name just before.
+    Taken,
+    /// A quota has no room for it.
+    Quota,
     /// It is done, but this status is the answer.
     DoneButSay(u16),
     /// It is done, but no answer ever comes.

@@ -77,6 +77,13 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
     match fault {
         Fault::None => server.answer(&method, &request, &body),
         Fault::Refuse(code) => refusal(code),
+        Fault::Taken => {
+            let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let theirs = json!({ "metadata": { "name": wanted["metadata"]["name"] } });
+            server.lock().store.put(&request.resource, theirs);
+            server.answer(&method, &request, &body)
+        }
+        Fault::Quota => status(403, "Forbidden", "exceeded quota: few, limited: count=0"),
         Fault::DoneButSay(code) => {
             server.answer(&method, &request, &body);
             refusal(code)

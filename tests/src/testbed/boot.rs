@@ -496,6 +496,11 @@ pub(super) fn ctr_import(
     let mut ctr = Command::new(tools.path("ctr"));
     ctr.arg("--address").arg(layout.containerd_socket());
     ctr.args(["--namespace", "k8s.io", "images", "import", "--local"]);
+    // An import leaves the labels of a name that is there already, the one by
+    // which containerd's kubelet side knows that it has seen the image
+    // included. It would then miss the new content, and an image volume of it
+    // would not be found. Labels of our own take that one away.
+    ctr.args(["--label", "podcradle.dev/testbed=imported"]);
     if let Some(platform) = platform {
         ctr.args(["--platform", platform]);
     }

@@ -96,7 +96,7 @@ fn nothing_left() -> Result<(), String> {
     let Some(cluster) = Cluster::used() else {
         return Ok(());
     };
-    let all = ["services", "pods", "secrets"];
+    let all = ["services", "pods", "secrets", "networkpolicies", "leases"];
     for kind in all {
         let wait = ["wait", "--for=delete", "--all", "--timeout=120s", kind];
         let waited = cluster

@@ -23,7 +23,8 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_refused_token_is_exit_78", refused),
 ];
 
-fn ended(admin: &Kubectl, name: &str) -> Result<(), Error> {
+/// Waits until the host has ended.
+pub fn ended(admin: &Kubectl, name: &str) -> Result<(), Error> {
     let condition =
         "--for=jsonpath={.status.containerStatuses[?(@.name==\"host\")].state.terminated.reason}";
     admin.wait_for("pod", name, condition).map(drop)

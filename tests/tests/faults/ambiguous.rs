@@ -39,6 +39,12 @@ pub fn add(suite: &mut Suite) {
             Ok(())
         },
     );
+    for resource in ["services", "pods"] {
+        suite.test(
+            format!("{resource}_that_may_have_been_made_are_deleted_whatever_came_last"),
+            move || refused_in_the_end(resource),
+        );
+    }
     suite.test("a_name_of_someone_elses_is_refused_and_left_alone", taken);
     suite.test("a_name_that_is_taken_while_the_answer_is_lost_is_left_alone", || {
         let bed = Bed::well()?;
@@ -77,6 +83,32 @@ fn lost_answer(resource: &'static str, fault: Fault) -> Outcome {
         "there are: {:?}",
         bed.api.objects()
     );
+    Ok(())
+}
+
+/// Made, but the answer is lost, and so is the read; then it is refused for good.
+fn refused_in_the_end(resource: &'static str) -> Outcome {
+    let bed = Bed::well()?;
+    let mut met = 0;
+    bed.api.script(move |_, seen| {
+        let faults = [
+            ("POST", Fault::DoneButSay(504)),
+            ("GET", Fault::Refuse(500)),
+            ("POST", Fault::Refuse(403)),
+        ];
+        match faults.get(met) {
+            Some((verb, fault)) if seen.verb == *verb && seen.resource == resource => {
+                met += 1;
+                *fault
+            }
+            _ => Fault::None,
+        }
+    });
+    let failure = failed(bed.launch()?)?;
+    ensure!(failure.reason == Reason::Policy, "{failure:?}");
+    ensure!(failure.cleaned_up, "{failure:?}");
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "said to be clean, but there is {left:?}");
     Ok(())
 }
 

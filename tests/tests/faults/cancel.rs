@@ -62,6 +62,22 @@ pub fn add(suite: &mut Suite) {
         );
         Ok(())
     });
+    suite.test("every_caller_of_a_shutdown_waits_for_its_end", || {
+        let bed = Bed::new(Vec::new())?;
+        let launch = bed.launcher.launch(spec(), Token::random())?;
+        bed.api.wait_for(|api| api.calls("PATCH pods") == 1)?;
+        let left = || async {
+            bed.launcher.shutdown().await;
+            bed.api.objects()
+        };
+        let left = wait(async { tokio::join!(left(), left(), left()) })?;
+        ensure!(
+            left == (vec![], vec![], vec![]),
+            "there was still something: {left:?}"
+        );
+        drop(launch);
+        Ok(())
+    });
     add_waits(suite);
     suite.test("a_caller_that_panics_leaves_nothing", panics);
     suite.test(

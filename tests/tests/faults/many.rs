@@ -15,6 +15,23 @@ pub fn add(suite: &mut Suite) {
     suite.test("no_more_are_under_way_than_asked_for", bounded);
     suite.test("one_that_fails_leaves_the_others_alone", one_fails);
     suite.test("a_cancel_of_many_keeps_those_that_are_done", cancelled);
+    suite.test(
+        "those_that_wait_for_a_namesakes_end_hold_up_no_other",
+        || {
+            let bed = Bed::well()?;
+            let going = wanted(40);
+            for (spec, ..) in &going {
+                let metadata =
+                    json!({ "name": spec.sandbox, "deletionTimestamp": "2026-01-01T00:00:00Z" });
+                bed.api.put("services", json!({ "metadata": metadata }));
+            }
+            let waiting = bed.launcher.launch_many(going, 40)?;
+            bed.api.wait_for(|api| api.calls("WATCH services") >= 32)?;
+            launched(bed.launch()?)?;
+            drop(waiting);
+            bed.shut_down()
+        },
+    );
     suite.test("a_429_pauses_the_creates_of_all", paused);
     suite.test("a_place_that_is_gone_costs_one_list_for_all", relisted);
     suite.test(

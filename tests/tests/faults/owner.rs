@@ -18,6 +18,23 @@ pub fn add(suite: &mut Suite) {
         apart,
     );
     suite.test("an_owner_that_is_dropped_takes_its_lease_along", dropped);
+    suite.test("an_owner_that_was_dropped_ends_no_later_launch", || {
+        let bed = Bed::well()?;
+        let first = wait(bed.launcher.own("team-a"))??;
+        let second = wait(bed.launcher.own("team-a"))??;
+        // The earlier one is not what launches live by any more.
+        drop(first);
+        bed.api.script(|_, _| Fault::None);
+        launched(bed.launch_spec(owned("team-a"))?)?;
+        let calls = bed.api.calls();
+        ensure!(!calls.contains(&"POST leases".to_owned()), "{calls:?}");
+        drop(second);
+        bed.api.remove("services", NAME);
+        bed.api.collect();
+        bed.api.collect();
+        launched(bed.launch_spec(owned("team-a"))?)?;
+        Ok(())
+    });
     suite.test("a_lease_that_is_gone_ends_what_is_being_launched", lost);
     suite.test("a_lease_of_that_name_that_is_another_is_lost_too", replaced);
 }

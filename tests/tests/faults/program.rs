@@ -5,10 +5,13 @@ use std::process::{Command, Stdio};
 
 use podcradle_tests::e2e::{Cluster, Running, WATCHDOG, native};
 use podcradle_tests::ensure;
+use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
 use podcradle_tests::pidns::Pty;
 use rustix::process::Signal;
+use serde_json::Value;
 
+use super::ambiguous::once;
 use super::support::{Bed, NAME};
 
 /// What is promised, in kB.
@@ -19,6 +22,48 @@ const RELEASE: u64 = 30 << 20;
 
 pub fn add(suite: &mut Suite) {
     suite.test("a_terminal_shows_one_live_line_a_sandbox", live);
+    suite.test("an_attached_launch_without_its_token_makes_nothing", || {
+        let bed = Bed::well()?;
+        let dir = tempfile::tempdir()?;
+        let there = dir.path().join("there");
+        std::fs::write(&there, "of before")?;
+        let absent = dir.path().join("absent");
+        for (option, path) in [("--token-out", &there), ("--token-file", &absent)] {
+            let mut command = program(&bed)?;
+            command.arg("--attach").arg(option).arg(path);
+            Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+        }
+        ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+        Ok(())
+    });
+    suite.test("an_attached_launch_that_fails_leaves_no_lease", || {
+        let bed = Bed::well()?;
+        bed.api.script(once("POST", "services", Fault::Refuse(403)));
+        let mut command = program(&bed)?;
+        command.arg("--attach");
+        Running::start(&mut command)?.wait(WATCHDOG)?.with_code(4)?;
+        let left = bed.api.objects();
+        ensure!(left.is_empty(), "{left:?}");
+        let made = bed.api.calls().contains(&"POST leases".to_owned());
+        ensure!(made, "there never was a Lease");
+        Ok(())
+    });
+    suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
+    suite.test("a_dry_run_refuses_what_it_would_ignore", || {
+        let bed = Bed::well()?;
+        for option in [&["--count", "2"][..], &["--attach"], &["--token-out", "x"]] {
+            let mut command = program(&bed)?;
+            command.arg("--dry-run=client").args(option);
+            let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+            let said = &ended.stderr;
+            ensure!(
+                said.lines().count() == 1 && said.contains(option[0]),
+                "{said}"
+            );
+        }
+        Ok(())
+    });
+    suite.test("a_failure_by_another_name_goes_by_that_name", renamed);
     suite.test("a_thousand_in_flight_take_no_more_than_promised", thousand);
 }
 
@@ -57,6 +102,68 @@ fn live() -> Outcome {
     ensure!(
         output.stdout == format!("{NAME}\n").as_bytes(),
         "{output:?}"
+    );
+    Ok(())
+}
+
+/// A disk that is full takes no result.
+fn full() -> Outcome {
+    let bed = Bed::well()?;
+    let mut command = program(&bed)?;
+    command.args(["--attach", "-o", "json"]);
+    command.stdout(std::fs::File::options().write(true).open("/dev/full")?);
+    command.stderr(Stdio::piped()).stdin(Stdio::null());
+    let ended = command.spawn()?.wait_with_output()?;
+    ensure!(ended.status.code() == Some(1), "{ended:?}");
+    bed.api.collect();
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+/// A generated name that is taken gets another; what fails then, and may be
+/// left, is named by it, and so is the file of its token.
+fn renamed() -> Outcome {
+    let bed = Bed::well()?;
+    let dir = tempfile::tempdir()?;
+    let mut first = true;
+    bed.api.script(
+        move |_, seen| match (seen.verb.as_str(), seen.resource.as_str()) {
+            ("POST", "services") if std::mem::take(&mut first) => Fault::Taken,
+            ("POST", "pods") => Fault::Refuse(422),
+            ("DELETE", "services") => Fault::Refuse(403),
+            _ => Fault::None,
+        },
+    );
+    let mut command = program(&bed)?;
+    command.args(["--count", "1", "--progress", "json", "-o", "json"]);
+    command.arg("--token-out").arg(dir.path());
+    let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(8)?;
+    let anchors = bed.api.objects();
+    let result: Value = serde_json::from_str(&ended.stdout)?;
+    let name = result[0]["sandbox"].as_str().unwrap_or_default();
+    let left = format!("services/{name}");
+    ensure!(
+        anchors.len() == 2 && anchors.contains(&left),
+        "{anchors:?}, {result}"
+    );
+    let files: Vec<_> = std::fs::read_dir(dir.path())?.collect::<Result<_, _>>()?;
+    ensure!(
+        files.len() == 1 && files[0].file_name() == name,
+        "{files:?}"
+    );
+    // Events are JSON, and what follows is for people.
+    let lines = ended.stderr.lines();
+    let (events, words): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('{'));
+    let last = events.last().ok_or("no events")?;
+    let last: Value = serde_json::from_str(last)?;
+    ensure!(
+        last["event"] == "failed" && last["sandbox"] == name,
+        "{last}"
+    );
+    ensure!(
+        !words.is_empty() && words.iter().all(|line| line.starts_with("podcradle: ")),
+        "{words:?}"
     );
     Ok(())
 }

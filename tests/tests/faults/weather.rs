@@ -1,13 +1,15 @@
 //! Bad weather between launcher and API server, and clusters that interfere.
 
-use podcradle_launcher::Reason;
+use podcradle_launcher::spec::NetworkPolicy;
+use podcradle_launcher::token::Token;
+use podcradle_launcher::{LaunchEvent, Reason};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::{Fault, status};
 use podcradle_tests::harness::{Outcome, Suite};
 use serde_json::json;
 
 use super::ambiguous::once;
-use super::support::{Bed, NAME, failed, launched, spec};
+use super::support::{Bed, NAME, failed, launched, spec, wait};
 
 pub fn add(suite: &mut Suite) {
     for (verb, resource) in [
@@ -21,6 +23,18 @@ pub fn add(suite: &mut Suite) {
         suite.test(
             format!("a_429_of_{verb}_{resource}_is_waited_out"),
             move || survives(verb, resource, 429),
+        );
+    }
+    for (resource, code) in [("services", 409), ("pods", 409), ("secrets", 409)] {
+        suite.test(
+            format!("a_conflict_over_the_quota_of_{resource}_is_tried_again"),
+            move || survives("POST", resource, code),
+        );
+    }
+    for resource in ["services", "networkpolicies", "pods", "secrets"] {
+        suite.test(
+            format!("a_quota_without_room_for_{resource}_is_waited_for"),
+            move || quota(resource),
         );
     }
     suite.test(
@@ -57,6 +71,7 @@ pub fn add(suite: &mut Suite) {
             Ok(())
         },
     );
+    suite.test("what_could_not_be_kept_is_not_said_to_be", not_kept);
     suite.test("what_could_not_be_deleted_is_named", named);
 }
 
@@ -69,6 +84,23 @@ fn survives(verb: &'static str, resource: &'static str, code: u16) -> Outcome {
         "there are: {:?}",
         bed.api.objects()
     );
+    Ok(())
+}
+
+fn quota(resource: &'static str) -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.script(once("POST", resource, Fault::Quota));
+    let mut spec = spec();
+    spec.network_policy = Some(NetworkPolicy::default());
+    let mut launch = bed.launcher.launch(spec, Token::random())?;
+    let mut events = launch.events().ok_or("no events")?;
+    launched(wait(launch)?)?;
+    let mut said = false;
+    while let Some(event) = events.try_recv() {
+        said |= matches!(event, LaunchEvent::Waiting { why, .. } if why.contains("exceeded quota"));
+    }
+    ensure!(said, "it did not say what it waits for");
+    ensure!(bed.api.objects().len() == 4, "{:?}", bed.api.objects());
     Ok(())
 }
 
@@ -154,8 +186,21 @@ fn kept() -> Outcome {
     spec.keep_on_failure = true;
     let failure = failed(bed.launch_spec(spec)?)?;
     ensure!(!failure.cleaned_up, "{failure:?}");
+    ensure!(failure.hint.contains("kept for an hour"), "{failure:?}");
     let left = [format!("pods/{NAME}"), format!("services/{NAME}")];
     ensure!(bed.api.objects() == left, "left: {:?}", bed.api.objects());
+    Ok(())
+}
+
+fn not_kept() -> Outcome {
+    let bed = clone_fails_bed()?;
+    bed.api
+        .script(once("PATCH", "services", Fault::Refuse(403)));
+    let mut spec = spec();
+    spec.keep_on_failure = true;
+    let failure = failed(bed.launch_spec(spec)?)?;
+    ensure!(!failure.left.is_empty(), "{failure:?}");
+    ensure!(!failure.hint.contains("kept for an hour"), "{failure:?}");
     Ok(())
 }
 

@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
-use podcradle_tests::testbed::Testbed;
+use podcradle_tests::testbed::{Node, Testbed};
 
 use crate::archive::Archive;
-use crate::root;
+use crate::{contents, root};
 
 const MACHINE: &str = if cfg!(target_arch = "aarch64") {
     "arm64"
@@ -21,13 +21,16 @@ pub fn add(suite: &mut Suite) {
     for image in ["supervisor", "launcher"] {
         suite.test(
             format!("{image}::baking_twice_gives_the_same_digest"),
-            move || same(&baked(image, &[], &[])?, &baked(image, &[], &[])?),
+            move || {
+                let bake = || baked(image, &[], &[]);
+                same(&bake()?.digest, &bake()?.digest)
+            },
         );
     }
     // One platform will do: the RUN lines are the same, and QEMU takes its time.
     suite.test("sandbox::baking_twice_gives_the_same_digest", || {
         let bake = || baked("sandbox", &["--base=rootfs", "--arch", MACHINE], &[]);
-        same(&bake()?, &bake()?)
+        same(&bake()?.digest, &bake()?.digest)
     });
     suite.test(
         "sandbox::a_base_from_a_registry_gives_the_same_as_the_tree",
@@ -51,6 +54,16 @@ pub fn add(suite: &mut Suite) {
             "PLATFORMS must be linux/amd64, linux/arm64",
         )
     });
+    suite.test("bake::a_broken_source_is_one_clear_error", || {
+        let reason = "SOURCE must be an http, https or ssh URL";
+        refused(&["supervisor"], ("SOURCE", "a/b"), reason)
+    });
+    suite.test("bake::pushing_without_a_source_is_one_clear_error", || {
+        let reason = "SOURCE must say where the source is to be found";
+        refused(&["supervisor", "--export=registry"], ("SOURCE", ""), reason)
+    });
+    suite.test("bake::a_source_becomes_label_and_annotation", source);
+    suite.test("bake::buildx_alone_bakes_the_same_kind_of_index", alone);
 }
 
 fn same(one: &str, other: &str) -> Outcome {
@@ -58,8 +71,8 @@ fn same(one: &str, other: &str) -> Outcome {
     Ok(())
 }
 
-/// Bakes an image without cache, and returns its digest.
-fn baked(image: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, Stop> {
+/// Bakes an image without cache, and returns its archive.
+fn baked(image: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Archive, Stop> {
     let folder = tempfile::tempdir()?;
     let arguments = [&["--no-cache", image], arguments].concat();
     let output = bake(folder.path(), &arguments, environment)?;
@@ -67,27 +80,58 @@ fn baked(image: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Resul
     ensure!(output.status.success(), "{said}");
     let mut written = fs::read_dir(folder.path())?;
     let archive = written.next().ok_or("no archive was written")??.path();
-    Ok(Archive::read(&archive)?.digest)
+    Ok(Archive::read(&archive)?)
+}
+
+fn source() -> Outcome {
+    let source = "https://source.test/podcradle";
+    let archive = baked("supervisor", &[], &[("SOURCE", source)])?;
+    let key = "org.opencontainers.image.source";
+    let index = &archive.index["annotations"][key];
+    ensure!(*index == source, "the index: {index}");
+    for image in archive.images()? {
+        let label = &image.config["config"]["Labels"][key];
+        let note = &image.manifest["annotations"][key];
+        ensure!(
+            *label == source && *note == source,
+            "{}: label {label}, annotation {note}",
+            image.platform
+        );
+    }
+    Ok(())
+}
+
+/// The bake file as a user calls it, without `podcradle-images` around it.
+fn alone() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let archives = folder.path();
+    let allow = format!("--allow=fs.write={}", archives.display());
+    let baked = buildx()?
+        .args(["bake", "--file=images/docker-bake.hcl", &allow])
+        .env("ARCHIVES", archives)
+        .env("BASE", "target:rootfs")
+        .output()?;
+    let said = String::from_utf8_lossy(&baked.stderr);
+    ensure!(baked.status.success(), "{said}");
+    for (image, _) in crate::IMAGES {
+        let archive = Archive::read(&archives.join(format!("{image}.tar")))?;
+        // An attestation would be one more entry, of an unknown platform.
+        contents::both_platforms(image, &archive, &archive.images()?)?;
+    }
+    Ok(())
 }
 
 /// The tree as an image in the test bed's registry: what a user with a registry has.
 fn registry() -> Outcome {
     let testbed = Testbed::up()?;
-    let (Some(node), Some(registry)) = (testbed.node(), testbed.registry()) else {
+    let Some(registry) = testbed.registry() else {
         return Err(skip("the cluster is someone else's and brings no registry"));
     };
     let base = format!("{registry}/debian:slim");
     let push = format!("rootfs.output=type=image,name={base},push=true");
-    let pushed = Command::new(&node.buildx)
-        .current_dir(root())
-        .args([
-            "--builder",
-            &node.builder,
-            "bake",
-            "--file=images/docker-bake.hcl",
-        ])
-        .args(["--provenance=false", "--set", &push, "rootfs"])
-        .env("BUILDX_CONFIG", &node.buildx_config)
+    let pushed = buildx()?
+        .args(["bake", "--file=images/docker-bake.hcl"])
+        .args(["--set", &push, "rootfs"])
         .env("PLATFORMS", format!("linux/{MACHINE}"))
         .output()?;
     ensure!(
@@ -97,10 +141,8 @@ fn registry() -> Outcome {
     );
     let base = format!("docker-image://{base}");
     let from_registry = baked("sandbox", &["--arch", MACHINE], &[("BASE", &base)])?;
-    same(
-        &from_registry,
-        &baked("sandbox", &["--base=rootfs", "--arch", MACHINE], &[])?,
-    )
+    let from_tree = baked("sandbox", &["--base=rootfs", "--arch", MACHINE], &[])?;
+    same(&from_registry.digest, &from_tree.digest)
 }
 
 /// A wrong variable is refused, with a word of what would be right.
@@ -161,16 +203,29 @@ fn bake(archives: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Re
         .args(arguments)
         .envs(environment.iter().copied());
     if std::env::var_os("PODCRADLE_BUILDX").is_none() {
-        let testbed = Testbed::up()?;
-        let Some(node) = testbed.node() else {
-            return Err(skip(
-                "the cluster is someone else's and brings no builder: PODCRADLE_BUILDX names one",
-            ));
-        };
+        let node = node()?;
         let buildx = format!("{} --builder {}", node.buildx.display(), node.builder);
         cargo
             .env("PODCRADLE_BUILDX", buildx)
             .env("BUILDX_CONFIG", &node.buildx_config);
     }
     Ok(cargo.output()?)
+}
+
+/// The test bed's buildx, with its builder, in the repository's root.
+fn buildx() -> Result<Command, Stop> {
+    let node = node()?;
+    let mut buildx = Command::new(&node.buildx);
+    buildx
+        .current_dir(root())
+        .args(["--builder", &node.builder])
+        .env("BUILDX_CONFIG", &node.buildx_config);
+    Ok(buildx)
+}
+
+fn node() -> Result<Node, Stop> {
+    let testbed = Testbed::up()?;
+    testbed.node().cloned().ok_or_else(|| {
+        skip("the cluster is someone else's and brings no builder: PODCRADLE_BUILDX names one")
+    })
 }

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use podcradle_tests::e2e::{Actor, Arch, Cluster};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, hexadecimal, native};
+use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
-use podcradle_tests::{ensure, testbed};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::engine::{Engine, load, load_one, must};
 use crate::root;
@@ -60,13 +61,17 @@ pub fn add(suite: &mut Suite, engine: &Arc<Engine>) {
 }
 
 impl Bench {
-    fn is_native(&self) -> bool {
-        (self.arch == "arm64") == cfg!(target_arch = "aarch64")
+    fn arch(&self) -> Arch {
+        if self.arch == "arm64" {
+            Arch::Arm64
+        } else {
+            Arch::Amd64
+        }
     }
 
     fn ready(&self) -> Outcome {
         let machine = machine(self.arch);
-        if !self.is_native()
+        if self.arch() != native()
             && !Path::new("/proc/sys/fs/binfmt_misc")
                 .join(format!("qemu-{machine}"))
                 .exists()
@@ -205,6 +210,7 @@ struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
+    /// Its image's own root is read-only, as it is under the launcher.
     fn with_supervisor(bench: &'a Bench, purpose: &str) -> Result<Self, Stop> {
         let name = format!("podcradle-test-{purpose}-{}", bench.arch);
         must(bench.engine.docker()?.args(["volume", "create", &name]))?;
@@ -212,7 +218,7 @@ impl<'a> Volume<'a> {
         let volume = Self { bench, name, mount };
         // The volume belongs to root, as a fresh emptyDir would to the fsGroup.
         must(&mut bench.run(
-            &["--user=0", &volume.mount],
+            &["--user=0", "--read-only", &volume.mount],
             "supervisor",
             &["--copy-to", "/podcradle/bin"],
         )?)?;
@@ -255,8 +261,7 @@ fn copy(bench: &Bench) -> Outcome {
 }
 
 fn busybox(bench: &Bench) -> Outcome {
-    let (image, archive) =
-        testbed::busybox(bench.arch).map_err(|error| skip(testbed::chain(&error)))?;
+    let (image, archive) = Cluster::busybox_archive(bench.arch())?;
     let archive = archive.to_string_lossy().into_owned();
     must(
         bench
@@ -291,11 +296,7 @@ fn busybox(bench: &Bench) -> Outcome {
 
 /// From inside its own image, as its own user: a sandbox comes and goes.
 fn launcher(bench: &Bench) -> Outcome {
-    let arch = if bench.arch == "arm64" {
-        Arch::Arm64
-    } else {
-        Arch::Amd64
-    };
+    let arch = bench.arch();
     let actor = Actor::new(arch)?;
     let kubeconfig = actor.folder().join("for-everybody");
     fs::copy(actor.kubeconfig(), &kubeconfig)?;
@@ -396,8 +397,17 @@ fn full_disk(bench: &Bench) -> Outcome {
 }
 
 fn read_only(bench: &Bench) -> Outcome {
-    let options = ["--read-only", "--tmpfs=/podcradle/bin:mode=1777"];
-    must(&mut bench.run(&options, "supervisor", &["--copy-to", "/podcradle/bin"])?)?;
+    let volume = Volume::with_supervisor(bench, "read-only")?;
+    let script =
+        "cd /podcradle/bin && ls -A && stat -c %a podcradle-init && sha256sum <podcradle-init";
+    let said = must(&mut bench.run(&[&volume.mount], "sandbox", &["bash", "-c", script])?)?;
+    let staged = format!("out/stage/supervisor/{}/podcradle-init", bench.arch);
+    let digest = hexadecimal(&Sha256::digest(fs::read(root().join(staged))?));
+    ensure!(
+        said.split_whitespace()
+            .eq(["podcradle-init", "555", &digest, "-"]),
+        "{said}, not {digest}"
+    );
     Ok(())
 }
 

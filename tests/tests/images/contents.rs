@@ -80,7 +80,8 @@ fn one_file(_: &'static str, _: &Archive, images: &[Image]) -> Outcome {
     Ok(())
 }
 
-fn both_platforms(_: &'static str, archive: &Archive, images: &[Image]) -> Outcome {
+/// The index is an OCI one, of both platforms and nothing else.
+pub fn both_platforms(_: &'static str, archive: &Archive, images: &[Image]) -> Outcome {
     let found: Vec<_> = images.iter().map(|image| image.platform.as_str()).collect();
     ensure!(found == PLATFORMS, "{found:?}");
     let kind = &archive.index["mediaType"];

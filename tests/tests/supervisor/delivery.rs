@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Setup, Subject, copy_program};
+use podcradle_tests::pidns::{Running, Setup, Subject, copy_program, eventually, kill};
 
 crate::cases![
     it_copies_itself_byte_by_byte,
@@ -25,7 +26,9 @@ crate::cases![
     a_secret_file_that_is_missing_empty_or_unreadable_is_named,
     nobody_of_the_same_user_may_look_into_us,
     no_new_privs_is_set_when_asked_for,
+    a_secret_file_that_cannot_be_a_variable_is_named,
     it_pauses_where_nothing_is_to_be_run,
+    while_it_pauses_orphans_are_reaped,
 ];
 
 fn alone(t: &Subject, flags: &[&str]) -> Result<Running, Stop> {
@@ -303,6 +306,32 @@ fn a_secret_file_that_is_missing_empty_or_unreadable_is_named(t: &Subject) -> Ou
     Ok(())
 }
 
+/// The kernel takes 131,072 bytes for `TOKEN=`, the value and its NUL.
+fn a_secret_file_that_cannot_be_a_variable_is_named(t: &Subject) -> Outcome {
+    const MOST: usize = 131_072 - "TOKEN=".len() - 1;
+    let script = r#"echo "${#TOKEN}""#;
+    let mut run = with_secret(t, &"x".repeat(MOST), 0o400, script)?.start()?;
+    let line = run
+        .line()
+        .map_err(|error| format!("the longest: {error}"))?;
+    ensure!(line == MOST.to_string(), "the longest became {line}");
+    let starts = [
+        ("a NUL", "first\0second\n".to_owned(), "NUL"),
+        ("too long by one", "x".repeat(MOST + 1), "131072"),
+        ("far too long", "x".repeat(4 * MOST), "131072"),
+    ];
+    for (what, content, why) in starts {
+        let mut run = with_secret(t, &content, 0o400, "touch ran")?.start()?;
+        ensure!(run.code()? == 125, "{what}: exit {}", run.code()?);
+        let stderr = run.stderr()?;
+        ensure!(stderr.lines().count() == 1, "{what}: {stderr:?}");
+        let named = stderr.contains("token") && stderr.contains(why);
+        ensure!(named, "{what}: {stderr:?}");
+        ensure!(!run.folder().join("ran").exists(), "{what}: the host ran");
+    }
+    Ok(())
+}
+
 fn nobody_of_the_same_user_may_look_into_us(t: &Subject) -> Outcome {
     let flags = ["--no-new-privs"];
     let setup = t.with_testhost(&flags, &["peek", "1"]);
@@ -344,5 +373,26 @@ fn it_pauses_where_nothing_is_to_be_run(t: &Subject) -> Outcome {
             run.stderr()?
         );
     }
+    Ok(())
+}
+
+fn while_it_pauses_orphans_are_reaped(t: &Subject) -> Outcome {
+    let run = alone(t, &["-P"])?;
+    run.reaches(run.pid, 'S')?;
+    let target = run.pid.to_string();
+    // Comes in from outside, as a probe does, and leaves a process behind.
+    let entered = Command::new("nsenter")
+        .args(["--target", &target, "--pid", "--", "sh", "-c"])
+        .arg("sleep 1000 &")
+        .stdin(Stdio::null())
+        .status()?;
+    ensure!(entered.success(), "nsenter: {entered}");
+    let orphan = run.find("the orphan", |p| {
+        p.command == "sleep 1000" && p.parent == run.pid
+    })?;
+    kill(orphan.pid, libc::SIGKILL)?;
+    let reaped = || (run.members().len() == 1).then_some(());
+    eventually("its end", reaped)?;
+    ensure!(run.alive(), "it ended along with it");
     Ok(())
 }

@@ -22,6 +22,7 @@ crate::cases![
     a_second_stop_during_the_drain_changes_nothing,
     a_stop_during_the_drain_keeps_the_code,
     not_as_pid_1_only_descendants_are_drained: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
+    not_as_pid_1_and_without_proc_no_drain_is_claimed: "QEMU makes up a /proc/self/stat of its own",
     not_as_pid_1_an_own_session_does_not_escape: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
 ];
 
@@ -240,5 +241,18 @@ fn not_as_pid_1_an_own_session_does_not_escape(t: &Subject) -> Outcome {
         run.folder().join("worker").exists(),
         "the worker was cut off"
     );
+    Ok(())
+}
+
+fn not_as_pid_1_and_without_proc_no_drain_is_claimed(t: &Subject) -> Outcome {
+    let script = r#""$@" -v --drain 3000 --termination-log "$REPORT" -- sh -c 'exit 13'
+        echo "code $?""#;
+    let mut run = Setup::shell(t, script).no_proc().start()?;
+    ensure!(run.line()? == "code 13", "the code was lost");
+    run.code()?;
+    ensure!(run.report()?.get("drain").is_none(), "{}", run.report()?);
+    let stderr = run.stderr()?;
+    let said = stderr.matches("nothing is drained").count();
+    ensure!(said == 1, "said {said} times in {stderr:?}");
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! The state the host starts with: exactly what the supervisor was given.
 
+use std::fs;
+use std::process::Command;
+
 use podcradle_tests::ensure;
-use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Setup, Subject};
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use podcradle_tests::pidns::{Process, Setup, Subject, eventually, kill};
 
 crate::cases![
     mask_and_dispositions_are_those_of_the_starter: "QEMU puts handlers of its own in the place of ignored signals that would end a process",
@@ -12,6 +15,7 @@ crate::cases![
     arguments_are_passed_on_byte_by_byte,
     the_host_has_a_group_of_its_own,
     a_parent_death_signal_reaches_us,
+    a_parent_that_dies_before_it_is_watched_is_noticed: "strace stops the emulator, not what it emulates",
 ];
 
 /// What a host sees of its own signals: mask, ignored, caught.
@@ -156,5 +160,37 @@ fn a_parent_death_signal_reaches_us(t: &Subject) -> Outcome {
         run.line()? == "host 10",
         "the parent's death was not noticed"
     );
+    Ok(())
+}
+
+fn a_parent_that_dies_before_it_is_watched_is_noticed(t: &Subject) -> Outcome {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return Err(skip("no strace: nothing else stops us between two calls"));
+    }
+    // Stopped behind its first look at who its parent is, before it asks to be told of its end.
+    let script = r#"sh -c 'strace -D -qq -o trace -e inject=getppid:signal=STOP:when=1 \
+        "$@" -p TERM --termination-log "$REPORT" -- sleep 1000; :' sh "$@" & exec sleep 2000"#;
+    let run = Setup::shell(t, script).start()?;
+    let words = t.words();
+    let ours = words.first().ok_or("no program")?.to_string_lossy();
+    // Each call under strace is a short stop, too; only the trace tells which one lasts.
+    let trace = run.folder().join("trace");
+    let stays = || {
+        let trace = fs::read_to_string(&trace).ok()?;
+        trace.contains("--- stopped by SIGSTOP ---").then_some(())
+    };
+    eventually("its stop", stays)?;
+    let stopped = run.find("the stopped supervisor", |p| {
+        p.parent != run.pid && p.command.starts_with(&*ours)
+    })?;
+    kill(stopped.parent, libc::SIGKILL)?;
+    let adopted = || Process::read(stopped.pid).filter(|p| p.parent == run.pid);
+    eventually("its adoption", adopted)?;
+    kill(stopped.pid, libc::SIGCONT)?;
+    let written = || (!run.report_bytes().ok()?.is_empty()).then_some(());
+    eventually("its end", written)?;
+    let report = run.report()?;
+    ensure!(report["stop"]["signal"] == libc::SIGTERM, "{report}");
+    ensure!(report["exitCode"] == 143, "{report}");
     Ok(())
 }

@@ -23,6 +23,8 @@ crate::cases![
     a_debugger_that_comes_and_goes_is_no_end,
     without_work_it_does_not_wake_up,
     with_w_each_orphan_that_is_reaped_is_named,
+    with_w_a_broken_standard_error_costs_the_host_nothing,
+    with_w_a_standard_error_at_its_size_limit_costs_the_host_nothing,
     not_as_pid_1_it_adopts_the_orphans_of_its_host: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
 ];
 
@@ -240,4 +242,34 @@ fn not_as_pid_1_it_adopts_the_orphans_of_its_host(t: &Subject) -> Outcome {
     ensure!(run.code()? == 0, "the shell failed");
     ensure!(run.stderr()?.is_empty(), "{}", run.stderr()?);
     Ok(())
+}
+
+/// A host that outlives one orphan and then tells every signal that was passed on to it.
+fn after_an_orphan(t: &Subject) -> Setup {
+    let script = format!("(true &); exec {} listen host 64 33", t.host.display());
+    t.with_script(&["-w"], &script)
+}
+
+/// A signal that our own line raised against us comes before any with a higher number.
+fn only_the_last_signal_arrives(mut run: Running) -> Outcome {
+    ensure!(run.line()? == "host ready", "no host");
+    let reaped = || (run.members().len() == 2).then_some(());
+    eventually("the orphan's end", reaped)?;
+    run.signal(64)?;
+    let line = run.line()?;
+    ensure!(line == "host 64", "our own line gave it {line:?}");
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn with_w_a_broken_standard_error_costs_the_host_nothing(t: &Subject) -> Outcome {
+    let (reader, writer) = std::io::pipe()?;
+    let setup = after_an_orphan(t).descriptor(writer.into(), 2);
+    drop(reader);
+    only_the_last_signal_arrives(setup.start()?)
+}
+
+fn with_w_a_standard_error_at_its_size_limit_costs_the_host_nothing(t: &Subject) -> Outcome {
+    let setup = after_an_orphan(t).limit(libc::RLIMIT_FSIZE, 0);
+    only_the_last_signal_arrives(setup.start()?)
 }
