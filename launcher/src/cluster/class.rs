@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kube::core::Status;
+use tokio::time::error::Elapsed;
 
 /// What was asked of the API server, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,9 +305,8 @@ fn never_connected(cause: &(dyn std::error::Error + 'static)) -> bool {
             ErrorKind::NetworkUnreachable,
         ];
         // A connection's own time-out; a read that takes too long has none inside.
-        let gave_up = error
-            .get_ref()
-            .is_some_and(|inner| inner.is::<tokio::time::error::Elapsed>());
+        let inner = error.get_ref();
+        let gave_up = inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Elapsed>);
         // The resolver's errors have no kind of their own.
         kinds.contains(&error.kind())
             || gave_up

@@ -190,7 +190,7 @@ impl Cluster {
         let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
             return Err(timed_out(call, waited));
         };
-        let mut request = std::pin::pin!(request);
+        let mut request = Box::pin(request);
         let (answer, after) = loop {
             let after = deadline.left().min(TRY);
             let answer = tokio::time::timeout(after, &mut request).await;
