@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use podcradle_init::args::{Mode, Plan};
+use podcradle_init::args::{Mode, Plan, variable};
 use podcradle_init::flags::Persona;
 use podcradle_init::policy::{MILLI, Suspend};
 use podcradle_init::sys::memory::Entry;
+use proptest::prelude::*;
 use std::ffi::{CStr, CString};
 
 /// Tables that live as long as the test.
@@ -234,5 +235,88 @@ fn a_peer_refuses_the_short_flags_it_does_not_have() {
             .unwrap_or_else(|| panic!("{name} {flag}"));
         assert!(line.contains(flag), "{line}");
         assert_eq!(Persona::of(name.as_bytes()).own_error(), 1);
+    }
+}
+
+/// Words of all kinds: whole flags with and without values, pieces of them, and any bytes.
+fn any_word() -> impl Strategy<Value = CString> {
+    let flags = "-{1,2}(grace|drain|rewrite|stop-signal|restart|no-restart|close-fds|keep-fd|\
+                 prepare|copy-to|env-from-file|termination-log|pause|help|single-child)(=[ -~]{0,9})?";
+    let bytes = prop::collection::vec(1..=255_u8, 0..12);
+    prop_oneof![
+        4 => flags.prop_map(String::into_bytes),
+        3 => "-[a-zA-Z]{1,4}[0-9]{0,3}".prop_map(String::into_bytes),
+        3 => "(on-failure:?)?[0-9.:A-Z=/-]{0,12}".prop_map(String::into_bytes),
+        2 => bytes,
+    ]
+    .prop_map(|bytes| CString::new(bytes).unwrap())
+}
+
+fn any_persona() -> impl Strategy<Value = Persona> {
+    prop::sample::select(vec![
+        Persona::Podcradle,
+        Persona::Tini,
+        Persona::Catatonit,
+        Persona::DumbInit,
+    ])
+}
+
+fn entries(words: &[CString]) -> Vec<Entry<'_>> {
+    words.iter().map(|word| Entry::new(word)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1_024,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Any words parse to a plan that holds together, or to one line, under every name.
+    #[test]
+    fn any_words_are_a_plan_or_one_line(
+        persona in any_persona(),
+        pid1 in any::<bool>(),
+        words in prop::collection::vec(any_word(), 0..9),
+    ) {
+        let argv = entries(&words);
+        let mut plan = Plan::new(persona, &[], pid1);
+        match plan.parse(&argv) {
+            Ok(()) => {
+                prop_assert!(plan.host.len() < argv.len().max(1));
+                prop_assert!(plan.mode != Mode::Run || !plan.host.is_empty());
+                for secret in plan.secrets.iter().flatten() {
+                    prop_assert!(!secret.name().is_empty() && !secret.path().is_empty());
+                }
+            }
+            Err(line) => {
+                let line = line.as_bytes();
+                prop_assert!(!line.is_empty() && line.len() <= 320);
+            }
+        }
+    }
+
+    /// Any environment is read without harm, and a variable is found exactly where it stands.
+    #[test]
+    fn any_environment_is_read(
+        persona in any_persona(),
+        name in "[A-Z]{0,2}",
+        words in prop::collection::vec("[A-Z]{0,2}=?[ -~]{0,6}", 0..9),
+        level in "[0-9x]{0,4}",
+    ) {
+        let level = [format!("TINI_VERBOSITY={level}"), format!("DUMB_INIT_SETSID={level}")];
+        let words = words.iter().chain(&level).map(|word| CString::new(word.as_str()).unwrap());
+        let words: Vec<CString> = words.collect();
+        let env = entries(&words);
+        let prefix = format!("{name}=");
+        let expected = words.iter().find_map(|word| word.to_str().unwrap().strip_prefix(&prefix));
+        let found = variable(&env, name.as_bytes()).map(|value| value.to_str().unwrap());
+        prop_assert_eq!(found, expected);
+        let argv = [c"init", c"host"].map(Entry::new);
+        let mut plan = Plan::new(persona, &env, true);
+        match plan.parse(&argv) {
+            Ok(()) => prop_assert_eq!(plan.host.len(), 1),
+            Err(line) => prop_assert!(line.as_bytes().starts_with(b"TINI_VERBOSITY=")),
+        }
     }
 }

@@ -18,13 +18,38 @@ pub struct Contender {
     pub file: Option<PathBuf>,
     program: PathBuf,
     words: Vec<OsString>,
+    /// The flags the launcher gives it in a Pod; the peers have none of the kind.
+    in_a_pod: &'static [&'static str],
 }
+
+/// What the launcher passes, with the secret in a file of the start's own folder.
+const IN_A_POD: &[&str] = &[
+    "--grace",
+    "20",
+    "--drain",
+    "5",
+    "--close-fds",
+    "--no-new-privs",
+    "--env-from-file",
+    "PODCRADLE_HOST_TOKEN=token",
+];
 
 impl Contender {
     /// Runs `host` under it, as PID 1 of a new namespace.
     pub fn run(&self, host: &[OsString]) -> Setup {
         let argv = self.words.iter().chain(host).cloned().collect();
         Setup::program(self.program.clone(), argv).no_report_flag()
+    }
+
+    /// As [`Contender::run`], with the flags it has in a Pod.
+    pub fn run_in_a_pod(&self, host: &[OsString]) -> Result<Setup> {
+        let (program, rest) = self.words.split_first().ok_or("no program")?;
+        let flags = self.in_a_pod.iter().map(OsString::from);
+        let argv = std::iter::once(program.clone()).chain(flags);
+        let argv = argv.chain(rest.iter().chain(host).cloned()).collect();
+        let mut setup = Setup::program(self.program.clone(), argv).no_report_flag();
+        fs::write(setup.folder()?.join("token"), "a secret of some length\n")?;
+        Ok(setup)
     }
 
     /// "static" or "dynamic", by whether the file names a loader.
@@ -86,6 +111,11 @@ pub fn all(folder: &Path) -> Result<Vec<Contender>> {
             .chain(flags.iter().map(OsString::from))
             .collect(),
         program: path,
+        in_a_pod: if name == "podcradle-init" {
+            IN_A_POD
+        } else {
+            &[]
+        },
     };
     Ok(vec![
         binary("podcradle-init", ours, &["--"]),
@@ -98,6 +128,7 @@ pub fn all(folder: &Path) -> Result<Vec<Contender>> {
             file: None,
             words: vec![python.clone().into(), reaper.into()],
             program: python,
+            in_a_pod: &[],
         },
     ])
 }

@@ -16,6 +16,8 @@ pub struct Process {
     pub parent: i32,
     /// Process group, 0 when its leader is not of the test's namespace.
     pub group: i32,
+    /// Session, 0 when its leader is not of the test's namespace.
+    pub session: i32,
     /// Foreground group of its terminal.
     pub foreground: i32,
     /// CPU time used, in clock ticks, user and system.
@@ -45,6 +47,7 @@ impl Process {
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
             foreground: fields.get(5)?.parse().ok()?,
             ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
             command: words.join(" ").trim_end().to_owned(),

@@ -2,8 +2,9 @@
 //! peer's flags and gives its results.
 
 use podcradle_tests::ensure;
-use podcradle_tests::harness::{Outcome, Stop};
-use podcradle_tests::pidns::{Running, Setup, Subject, eventually};
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use podcradle_tests::pidns::{Process, Pty, Running, Setup, Subject, eventually, kill};
+use std::path::Path;
 
 crate::cases![
     tini_flags_work_under_our_own_name,
@@ -16,6 +17,13 @@ crate::cases![
     called_as_dumb_init_its_flags_work,
     called_as_dumb_init_the_group_gets_the_signal,
     called_as_dumb_init_a_rewrite_works,
+    called_as_dumb_init_the_host_has_the_terminal_in_a_session_of_its_own,
+    called_as_dumb_init_with_c_ctrl_c_arrives_once,
+    called_as_dumb_init_the_group_is_told_to_stop_when_the_host_ends,
+    called_as_dumb_init_a_job_control_stop_always_stops,
+    tinis_exit_codes_are_ours,
+    dumb_inits_exit_codes_are_ours,
+    catatonits_exit_codes_are_ours,
     tinis_environment_is_obeyed,
     tinis_environment_makes_it_a_subreaper: "QEMU refuses PR_SET_CHILD_SUBREAPER, so nobody but PID 1 adopts there",
 ];
@@ -198,4 +206,201 @@ fn tinis_environment_makes_it_a_subreaper(t: &Subject) -> Outcome {
     };
     eventually("the adoption", adopted)?;
     Ok(())
+}
+
+/// dumb-init with a listening host, on a terminal.
+fn on_terminal(t: &Subject, flags: &[&str]) -> Result<(Running, Process), Stop> {
+    let setup = Setup::called(t, "dumb-init").args(flags);
+    let setup = setup.arg(&t.host).args(["listen", "host", "15", "33"]);
+    let mut run = setup.terminal(Pty::open()?).start()?;
+    run.terminal()?.screen.until("host ready\r\n")?;
+    let host = run.host()?;
+    Ok((run, host))
+}
+
+/// What Ctrl-C comes to: one SIGINT, and nothing before the signal that follows it.
+fn ctrl_c_arrives_once(run: &mut Running, host: &Process) -> Outcome {
+    let terminal = run.terminal()?;
+    let now = || Some(terminal.foreground().ok()? == host.pid).filter(|same| *same);
+    eventually("the host in the foreground", now)?;
+    terminal.type_text("\x03")?;
+    terminal.screen.until("host 2\r\n")?;
+    run.signal(libc::SIGTERM)?;
+    let more = run.terminal()?.screen.until("host 15\r\n")?;
+    ensure!(more == "host 15\r\n", "{more:?}");
+    ensure!(run.code()? == 33, "exit {}", run.code()?);
+    Ok(())
+}
+
+fn called_as_dumb_init_the_host_has_the_terminal_in_a_session_of_its_own(t: &Subject) -> Outcome {
+    let (mut run, host) = on_terminal(t, &[])?;
+    ensure!(host.session == host.pid, "{host:?}");
+    ctrl_c_arrives_once(&mut run, &host)
+}
+
+fn called_as_dumb_init_with_c_ctrl_c_arrives_once(t: &Subject) -> Outcome {
+    let (mut run, host) = on_terminal(t, &["-c"])?;
+    ensure!(host.session == run.pid, "{host:?}");
+    ctrl_c_arrives_once(&mut run, &host)
+}
+
+/// dumb-init below a shell, which outlives it: a copy, since a shell gives it its file's name.
+fn below_a_shell(t: &Subject, words: &str) -> Result<Running, Stop> {
+    let script =
+        format!(r#"cp "$FILE" dumb-init; $EMULATOR ./dumb-init {words}; echo "code $?"; read end"#);
+    let emulator = t.emulator().map(Path::display);
+    let emulator = emulator.map_or(String::new(), |path| path.to_string());
+    let setup = Setup::shell(t, &script)
+        .env(format!("FILE={}", t.path.display()))
+        .env(format!("EMULATOR={emulator}"));
+    Ok(setup.piped_input().start()?)
+}
+
+fn called_as_dumb_init_the_group_is_told_to_stop_when_the_host_ends(t: &Subject) -> Outcome {
+    let host = t.host.display();
+    let script = format!("'{host} listen child 15 0 & exec {host} listen host 10 33'");
+    let mut run = below_a_shell(t, &format!("sh -c {script}"))?;
+    let mut ready = [run.line()?, run.line()?];
+    ready.sort();
+    ensure!(ready == ["child ready", "host ready"], "{ready:?}");
+    let command = format!("{host} listen host 10 33");
+    let host = run.find("the host", |p| p.command == command)?;
+    kill(host.pid, libc::SIGUSR1)?;
+    ensure!(run.line()? == "host 10", "not the host alone");
+    let mut last = [run.line()?, run.line()?];
+    last.sort();
+    ensure!(last == ["child 15", "code 33"], "{last:?}");
+    Ok(())
+}
+
+fn called_as_dumb_init_a_job_control_stop_always_stops(t: &Subject) -> Outcome {
+    // The host blocks each of them, so that SIGSTOP alone can have stopped it.
+    let command = format!("{} listen host 15 33", t.host.display());
+    let mut run = below_a_shell(t, &command)?;
+    ensure!(run.line()? == "host ready", "no host");
+    let host = run.find("the host", |p| p.command == command)?;
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+        kill(host.parent, signal)?;
+        run.reaches(host.pid, 'T')?;
+        run.reaches(host.parent, 'T')?;
+        kill(host.parent, libc::SIGCONT)?;
+        ensure!(run.line()? == "host 18", "not continued");
+        run.reaches(host.parent, 'S')?;
+    }
+    let mut run = pair(t, &["-c"])?;
+    run.signal(libc::SIGTSTP)?;
+    ensure!(run.line()? == "host 20", "with -c it is sent on as it is");
+    Ok(())
+}
+
+const NOT_EXECUTED: &str = "README: host not found, not executable";
+const NO_DASHES: &str = "README: flags of the host without --";
+const LONG_FLAGS: &str = "README: our long flags work, too";
+
+/// Runs the peer itself and ours under its name with the same words. Where nothing is said
+/// the code is the same; else it differs, and what is said names where that is documented.
+fn codes_beside(t: &Subject, name: &str, table: &[(&[&str], Option<&str>)]) -> Outcome {
+    let peer = Path::new("/usr/bin").join(name);
+    if !peer.exists() {
+        return Err(skip(format!(
+            "no {}: nothing to compare with",
+            peer.display()
+        )));
+    }
+    for (words, differs) in table {
+        let argv = std::iter::once(name).chain(words.iter().copied());
+        let argv = argv.map(Into::into).collect();
+        let setup = Setup::program(peer.clone(), argv).no_report_flag();
+        let theirs = setup.start()?.code()?;
+        let ours = called(t, name, words)?.code()?;
+        ensure!(
+            (theirs == ours) == differs.is_none(),
+            "{name} {words:?}: theirs {theirs}, ours {ours}, documented: {differs:?}"
+        );
+    }
+    Ok(())
+}
+
+fn tinis_exit_codes_are_ours(t: &Subject) -> Outcome {
+    codes_beside(
+        t,
+        "tini",
+        &[
+            (&["--version"], None),
+            (&["-h"], None),
+            (&["-l"], None),
+            (&[], None),
+            (&["--"], None),
+            (&["-x", "--", "true"], None),
+            (&["-e", "256", "--", "true"], None),
+            (&["-p", "NOPE", "--", "true"], None),
+            (&["--", "/nope"], None),
+            (&["--", "/usr"], None),
+            (&["true"], None),
+            (&["--", "sh", "-c", "exit 3"], None),
+            (
+                &["-gvw", "-s", "-p", "SIGTERM", "--", "sh", "-c", "exit 255"],
+                None,
+            ),
+            (&["--", "sh", "-c", "kill -TERM $$"], None),
+            (&["--", "sh", "-c", "kill -KILL $$"], None),
+            (&["-e", "143", "--", "sh", "-c", "kill -TERM $$"], None),
+            (&["-e", "3", "--", "sh", "-c", "exit 3"], None),
+            (&["-e", "3", "--", "sh", "-c", "exit 4"], None),
+            (&["sh", "-c", "exit 3"], Some(NO_DASHES)),
+        ],
+    )
+}
+
+fn dumb_inits_exit_codes_are_ours(t: &Subject) -> Outcome {
+    codes_beside(
+        t,
+        "dumb-init",
+        &[
+            (&["-V"], None),
+            (&["--version"], None),
+            (&["-h"], None),
+            (&["--help"], None),
+            (&[], None),
+            (&["-x", "true"], None),
+            (&["-r", "x", "true"], None),
+            (&["-r", "15:99", "true"], None),
+            (&["true"], None),
+            (&["sh", "-c", "exit 3"], None),
+            (&["-c", "-v", "--", "sh", "-c", "exit 255"], None),
+            (
+                &["--single-child", "--rewrite", "15:2", "sh", "-c", "exit 4"],
+                None,
+            ),
+            (&["sh", "-c", "kill -TERM $$"], None),
+            (&["-c", "sh", "-c", "kill -KILL $$"], None),
+            (&["/nope"], Some(NOT_EXECUTED)),
+            (&["/usr"], Some(NOT_EXECUTED)),
+        ],
+    )
+}
+
+fn catatonits_exit_codes_are_ours(t: &Subject) -> Outcome {
+    codes_beside(
+        t,
+        "catatonit",
+        &[
+            (&["-V"], None),
+            (&["--version"], None),
+            (&["-h"], None),
+            (&["-L"], None),
+            (&[], None),
+            (&["-g"], None),
+            (&["-x", "--", "true"], None),
+            (&["true"], None),
+            (&["--", "sh", "-c", "exit 3"], None),
+            (&["-g", "--", "sh", "-c", "exit 255"], None),
+            (&["--", "sh", "-c", "kill -TERM $$"], None),
+            (&["--", "sh", "-c", "kill -KILL $$"], None),
+            (&["--", "/nope"], Some(NOT_EXECUTED)),
+            (&["--", "/usr"], Some(NOT_EXECUTED)),
+            (&["sh", "-c", "exit 3"], Some(NO_DASHES)),
+            (&["--help"], Some(LONG_FLAGS)),
+        ],
+    )
 }
