@@ -11,6 +11,12 @@ SHELL := /bin/bash
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin:$(HOME)/.cargo/bin:/usr/local/go/bin
 
 MUSL := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+# As podcradle-images stages them, so that nothing is compiled twice: a panic
+# names a crate's file without the folder that this machine keeps crates in.
+REMAP := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src=/crates
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS := $(REMAP)
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS := $(REMAP)
+
 TESTBED := cargo run --quiet -p podcradle-tests --bin testbed --
 
 .PHONY: help

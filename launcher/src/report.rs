@@ -5,6 +5,9 @@
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::token::Token;
 
 /// One line of JSON that `podcradle-init` left in the termination log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +39,16 @@ impl Report {
     /// runtime's own text, or a host that wrote there itself).
     pub fn parse(message: &str) -> Option<Self> {
         serde_json::from_str(message.trim_end()).ok()
+    }
+
+    /// The same without the token: a host may write a report of its own.
+    #[must_use]
+    pub fn redacted(mut self, token: &Token) -> Self {
+        self.end.kind = token.redact(&self.end.kind);
+        for rest in [&mut self.end.rest, &mut self.rest] {
+            *rest = redacted(std::mem::take(rest), token);
+        }
+        self
     }
 
     /// One sentence for a person.
@@ -82,6 +95,22 @@ impl Report {
     }
 }
 
+/// Keys are a host's words too.
+fn redacted(map: Map<String, Value>, token: &Token) -> Map<String, Value> {
+    fn of(value: Value, token: &Token) -> Value {
+        match value {
+            Value::String(text) => Value::String(token.redact(&text)),
+            Value::Array(items) => items.into_iter().map(|item| of(item, token)).collect(),
+            Value::Object(map) => Value::Object(redacted(map, token)),
+            other => other,
+        }
+    }
+    let fields = map.into_iter();
+    fields
+        .map(|(key, value)| (token.redact(&key), of(value, token)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +128,16 @@ mod tests {
             again,
             serde_json::from_str::<serde_json::Value>(line).unwrap()
         );
+    }
+
+    #[test]
+    fn no_part_of_a_report_keeps_the_token() {
+        let token = Token::read("x", &b"s3cret"[..]).unwrap();
+        let line = r#"{"v":1,"exitCode":3,"end":{"kind":"s3cret","message":"a s3cret","deep":[{"s3cret":"s3cret"}]},"host":"s3cret","more":{"x":["czNjcmV0"]}}"#;
+        let report = Report::parse(line).unwrap().redacted(&token);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(text.matches("[redacted]").count(), 6, "{text}");
+        assert!(!text.contains("s3cret") && !text.contains("czNj"), "{text}");
     }
 
     #[test]

@@ -82,6 +82,22 @@ const FATAL: &[Row] = &[
         "--init-dir",
     ),
     (
+        "copy-image-not-found",
+        Reason::ImagePull,
+        None,
+        false,
+        "not found",
+        "--supervisor-image",
+    ),
+    (
+        "copy-start-error",
+        Reason::StartError,
+        None,
+        false,
+        "container podcradle-init",
+        "--supervisor-image",
+    ),
+    (
         "config-error",
         Reason::ContainerConfig,
         None,

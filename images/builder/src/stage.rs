@@ -139,6 +139,14 @@ fn build(root: &Path, program: &Program, arch: Arch) -> Result<PathBuf, StageErr
             cargo.env_remove(name);
         }
     }
+    let flags = format!(
+        "CARGO_TARGET_{}_UNKNOWN_LINUX_MUSL_RUSTFLAGS",
+        arch.machine().to_uppercase()
+    );
+    // Cargo adds them to those of .cargo/config.toml. The Makefile sets the same.
+    if std::env::var_os(&flags).is_none() {
+        cargo.env(flags, remap());
+    }
     let messages = output_watched(&mut cargo)?;
     messages
         .lines()
@@ -148,6 +156,16 @@ fn build(root: &Path, program: &Program, arch: Arch) -> Result<PathBuf, StageErr
             package: program.package,
             name: program.name,
         })
+}
+
+/// A panic names a crate's file without the folder that this machine keeps
+/// crates in.
+fn remap() -> String {
+    let home = std::env::var("CARGO_HOME").unwrap_or_else(|_| {
+        let home = std::env::var("HOME").unwrap_or_default();
+        format!("{home}/.cargo")
+    });
+    format!("--remap-path-prefix={home}/registry/src=/crates")
 }
 
 /// Puts a program in its place at once or not at all, dated with the commit.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kube::core::Status;
+use tokio::time::error::Elapsed;
 
 /// What was asked of the API server, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +156,7 @@ pub enum Error {
         /// What it said.
         message: String,
     },
-    /// 429 and 5xx: worth another try.
+    /// 429, 5xx, and a creation that met others: worth another try.
     #[error("{call}: the API server is busy or failing ({code}): {message}")]
     Busy {
         /// The call.
@@ -216,7 +217,7 @@ pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
         // An exec plugin that gives nothing, a token file that is gone.
         kube::Error::Auth(_) => Error::Unauthorized {
             call,
-            message: super::client::problem(error),
+            message: super::client::problem(error, None),
         },
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
         other => {
@@ -240,6 +241,13 @@ pub fn by_status(call: Call, status: &Status) -> Error {
         404 if message.contains("namespaces \"") => Error::Namespace { call, message },
         404 => Error::NotFound { call },
         409 if status.is_already_exists() => Error::Exists { call },
+        // A quota that several creations count at once: nothing was written.
+        409 if call.verb == "create" => Error::Busy {
+            call,
+            code: status.code,
+            message,
+            retry_after: None,
+        },
         409 => Error::Conflict { call, message },
         410 => Error::Gone { call },
         // Admission comes before the write.
@@ -296,8 +304,13 @@ fn never_connected(cause: &(dyn std::error::Error + 'static)) -> bool {
             ErrorKind::HostUnreachable,
             ErrorKind::NetworkUnreachable,
         ];
+        // A connection's own time-out; a read that takes too long has none inside.
+        let inner = error.get_ref();
+        let gave_up = inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Elapsed>);
         // The resolver's errors have no kind of their own.
-        kinds.contains(&error.kind()) || error.to_string().contains("failed to lookup address")
+        kinds.contains(&error.kind())
+            || gave_up
+            || error.to_string().contains("failed to lookup address")
     })
 }
 
@@ -348,13 +361,47 @@ mod tests {
         assert!(class(429, "TooManyRequests", "").is_transient());
     }
 
+    #[tokio::test]
+    async fn a_connection_that_is_not_made_in_time_was_not_used() {
+        use std::io::{Error as Io, ErrorKind};
+        let elapsed = tokio::time::timeout(Duration::ZERO, std::future::pending::<()>()).await;
+        let connecting = Io::new(ErrorKind::TimedOut, elapsed.unwrap_err());
+        let reading = Io::from(ErrorKind::TimedOut);
+        for (error, was_sent) in [(connecting, false), (reading, true)] {
+            let error = classify(
+                call(),
+                "https://api",
+                &kube::Error::Service(Box::new(error)),
+            );
+            assert!(
+                matches!(&error, Error::Unreachable { sent, .. } if *sent == was_sent),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_creation_that_met_others_at_a_quota_is_tried_again() {
+        let quota = "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified; please apply your changes to the latest version and try again";
+        let error = class(409, "Conflict", quota);
+        assert!(error.is_transient() && !error.is_ambiguous(), "{error:?}");
+    }
+
     #[test]
     fn conflict_and_exists_are_two_things() {
         assert!(matches!(
             class(409, "AlreadyExists", ""),
             Error::Exists { .. }
         ));
-        assert!(matches!(class(409, "Conflict", ""), Error::Conflict { .. }));
+        let patch = Call {
+            verb: "patch",
+            ..call()
+        };
+        let conflict = Status::failure("", "Conflict").with_code(409);
+        assert!(matches!(
+            by_status(patch, &conflict),
+            Error::Conflict { .. }
+        ));
         assert!(matches!(
             class(404, "NotFound", "namespaces \"x\" not found"),
             Error::Namespace { .. }

@@ -3,6 +3,7 @@
 //! plugin, a token that has rotated), once a request, and the request is sent
 //! again. A 401 comes before anything is done, so nothing is done twice.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,33 @@ use super::config::{ConfigError, Source, load};
 /// Longest an exec plugin may take; one that asks a person is slow.
 const CREDENTIALS: Duration = Duration::from_mins(1);
 
+/// Whether credentials are being read: the time of a try does not count then.
+#[derive(Clone, Default)]
+pub(super) struct Reading(Arc<AtomicUsize>);
+
+struct Now<'a>(&'a AtomicUsize);
+
+impl Reading {
+    fn begin(&self) -> Now<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Now(&self.0)
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Now<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct Renewed {
     source: Source,
+    /// How many clients of the process are reading credentials.
+    reading_now: Reading,
     /// The client, and the how manieth it is.
     current: Mutex<Option<(Client, u64)>>,
     /// Held while credentials are read: one reader for all that wait.
@@ -29,6 +55,7 @@ pub(super) async fn renewing(
     source: &Source,
     namespace: &str,
     config: Option<kube::Config>,
+    reading_now: &Reading,
 ) -> Result<Client, ConfigError> {
     let first = match config {
         Some(config) => Some((build(config).await?, 0)),
@@ -36,6 +63,7 @@ pub(super) async fn renewing(
     };
     let renewed = Arc::new(Renewed {
         source: source.clone(),
+        reading_now: reading_now.clone(),
         current: Mutex::new(first),
         reading: tokio::sync::Mutex::default(),
     });
@@ -53,33 +81,51 @@ async fn build(config: kube::Config) -> Result<Client, ConfigError> {
         server: server.clone(),
         message,
     };
+    let plugin = config.auth_info.exec.as_ref();
+    let plugin = plugin.and_then(|exec| exec.command.clone());
     let making = tokio::task::spawn_blocking(move || Client::try_from(config));
     match tokio::time::timeout(CREDENTIALS, making).await {
-        Ok(Ok(made)) => made.map_err(|error| failed(problem(&error))),
+        Ok(Ok(made)) => made.map_err(|error| failed(problem(&error, plugin.as_deref()))),
         Ok(Err(error)) => Err(failed(error.to_string())),
         Err(_) => Err(failed(format!(
-            "no credentials within {CREDENTIALS:?}: the kubeconfig's exec plugin does not end"
+            "no credentials within {CREDENTIALS:?}: {} does not end",
+            shown(plugin.as_deref())
         ))),
     }
 }
 
-/// What is wrong, without what an exec plugin wrote to its standard output: it
-/// may be a credential.
-pub(super) fn problem(error: &kube::Error) -> String {
+/// What is wrong, without what may be a credential: an exec plugin's arguments
+/// and variables, and what it wrote to its standard output.
+pub(super) fn problem(error: &kube::Error, plugin: Option<&str>) -> String {
     use kube::client::AuthError;
+    let plugin = shown(plugin);
     match error {
-        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
             let said = String::from_utf8_lossy(&out.stderr);
             let said = said.lines().rfind(|line| !line.trim().is_empty());
             let said = said.unwrap_or("it says nothing on standard error").trim();
-            format!("exec plugin {cmd:?} failed ({}): {said}", out.status)
+            format!("{plugin} failed ({}): {said}", out.status)
+        }
+        kube::Error::Auth(AuthError::AuthExecStart(error)) => {
+            format!("{plugin} cannot be run: {error}")
+        }
+        kube::Error::Auth(AuthError::AuthExecParse(error)) => {
+            let place = super::config::place(error);
+            format!("{plugin} gave no ExecCredential: its output is wrong{place}")
         }
         other => super::class::innermost(other).to_string(),
     }
 }
 
+fn shown(plugin: Option<&str>) -> String {
+    plugin.map_or_else(
+        || "the kubeconfig's exec plugin".to_owned(),
+        |program| format!("exec plugin {program:?}"),
+    )
+}
+
 impl Renewed {
-    async fn send(&self, request: Request<Body>) -> kube::Result<Response<Body>> {
+    async fn send(self: Arc<Self>, request: Request<Body>) -> kube::Result<Response<Body>> {
         let (client, version) = match self.current() {
             Some(current) => current,
             None => self.newer_than(None).await.map_err(failed)?,
@@ -107,8 +153,25 @@ impl Renewed {
         current.clone()
     }
 
-    /// A client with credentials that are newer than those of `version`.
-    async fn newer_than(&self, version: Option<u64>) -> Result<(Client, u64), ConfigError> {
+    /// A client with credentials that are newer than those of `version`. They
+    /// are read to the end though nobody waits any more: a plugin that takes
+    /// longer than a try would else be run again and again.
+    async fn newer_than(
+        self: &Arc<Self>,
+        version: Option<u64>,
+    ) -> Result<(Client, u64), ConfigError> {
+        let reading = Arc::clone(self).read(version);
+        let read = tokio::spawn(reading).await;
+        read.unwrap_or_else(|error| {
+            Err(ConfigError::Client {
+                server: "credentials".to_owned(),
+                message: error.to_string(),
+            })
+        })
+    }
+
+    async fn read(self: Arc<Self>, version: Option<u64>) -> Result<(Client, u64), ConfigError> {
+        let _now = self.reading_now.begin();
         let _reading = self.reading.lock().await;
         if let Some((client, now)) = self.current().filter(|(_, now)| Some(*now) != version) {
             return Ok((client, now));
@@ -123,4 +186,44 @@ impl Renewed {
 
 fn failed(error: ConfigError) -> kube::Error {
     kube::Error::Service(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a plugin that is this script.
+    async fn said_of(script: &str) -> String {
+        let mut config = kube::Config::new("https://api:6443".parse().unwrap());
+        let exec = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+            "command": "/bin/sh", "args": ["-c", script, "s3cret"],
+            "env": [{ "name": "LOGIN", "value": "s3cret" }],
+        });
+        config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+        match build(config).await {
+            Ok(_) => panic!("{script}: no error"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn of_an_exec_plugin_only_its_name_and_its_words_are_shown() {
+        let failed = said_of("echo s3cret; echo log in first >&2; exit 3").await;
+        assert!(
+            failed.contains(r#"exec plugin "/bin/sh" failed"#),
+            "{failed}"
+        );
+        assert!(failed.contains("log in first"), "{failed}");
+        let malformed = said_of(r#"printf '{"kind": 1, "status": {"token": "s3cret"'"#).await;
+        assert!(malformed.contains("at line 1, column "), "{malformed}");
+        let of_another_type = said_of(r#"printf '{"status": {"token": ["s3cret"]}}'"#).await;
+        assert!(of_another_type.contains("at line 1"), "{of_another_type}");
+        for text in [failed, malformed, of_another_type] {
+            assert!(
+                !text.contains("s3cret") && !text.contains("LOGIN"),
+                "{text}"
+            );
+        }
+    }
 }

@@ -2,10 +2,10 @@
 //! KUBECONFIG first, then the Pod we run in, then the home kubeconfig;
 //! `--in-cluster` decides where that would be wrong.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use kube::config::Kubeconfig;
+use kube::config::{Kubeconfig, KubeconfigError};
 
 use super::{kubeconfig, proxy};
 
@@ -97,7 +97,7 @@ pub fn load(source: &Source) -> Result<kube::Config, ConfigError> {
     // Retries are ours: the client's own would repeat a POST whose answer was
     // lost, and outlive our deadlines.
     config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(10));
+    config.connect_timeout = Some(super::REACH);
     Ok(config)
 }
 
@@ -113,17 +113,7 @@ fn find(source: &Source) -> Result<kube::Config, ConfigError> {
         return from_file(path, context);
     }
     if let Some(value) = std::env::var_os("KUBECONFIG").filter(|v| !v.is_empty()) {
-        for path in std::env::split_paths(&value).filter(|p| !p.as_os_str().is_empty()) {
-            if !path.exists() {
-                return Err(wrong(&path, "does not exist"));
-            }
-        }
-        let all = Path::new(&value);
-        let merged = Kubeconfig::from_env().map_err(|error| wrong(all, &one_line(&error)))?;
-        if let Some(merged) = merged {
-            return kubeconfig::configuration(&merged, context)
-                .map_err(|problem| wrong(all, &problem));
-        }
+        return from_list(&value, context);
     }
     let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     if context.is_none() && is_pod && source.in_cluster == InCluster::Auto {
@@ -156,12 +146,46 @@ fn wrong(path: &Path, message: &str) -> ConfigError {
     }
 }
 
+/// The files of KUBECONFIG, merged; as for kubectl, one may be missing.
+fn from_list(value: &OsStr, context: Option<&str>) -> Result<kube::Config, ConfigError> {
+    let all = Path::new(value);
+    let mut merged: Option<Kubeconfig> = None;
+    for path in std::env::split_paths(value).filter(|path| path.exists()) {
+        let next = read(&path)?;
+        merged = Some(match merged {
+            Some(before) => before
+                .merge(next)
+                .map_err(|error| wrong(&path, &one_line(&error)))?,
+            None => next,
+        });
+    }
+    let merged = merged.ok_or_else(|| wrong(all, "does not exist"))?;
+    kubeconfig::configuration(&merged, context).map_err(|problem| wrong(all, &problem))
+}
+
 fn from_file(path: &Path, context: Option<&str>) -> Result<kube::Config, ConfigError> {
     if !path.exists() {
         return Err(wrong(path, "does not exist"));
     }
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(path, &one_line(&error)))?;
-    kubeconfig::configuration(&kubeconfig, context).map_err(|problem| wrong(path, &problem))
+    kubeconfig::configuration(&read(path)?, context).map_err(|problem| wrong(path, &problem))
+}
+
+fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
+    Kubeconfig::read_from(path).map_err(|error| {
+        let problem = match &error {
+            // Its own text quotes the lines around, tokens among them.
+            KubeconfigError::Parse(error) => format!("is no kubeconfig: wrong{}", place(error)),
+            other => one_line(other),
+        };
+        wrong(path, &problem)
+    })
+}
+
+/// Where a text is wrong, without a word of it.
+pub(super) fn place(error: &serde_saphyr::Error) -> String {
+    error.location().map_or_else(String::new, |at| {
+        format!(" at line {}, column {}", at.line(), at.column())
+    })
 }
 
 fn one_line(error: &dyn std::error::Error) -> String {
@@ -170,4 +194,56 @@ fn one_line(error: &dyn std::error::Error) -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "
+apiVersion: v1
+kind: Config
+current-context: a
+clusters: [{name: one, cluster: {server: 'https://one:6443'}}]
+users: [{name: me, user: {token: t}}]
+contexts: [{name: a, context: {cluster: one, user: me}}]
+";
+
+    fn problem(loaded: Result<kube::Config, ConfigError>) -> String {
+        match loaded {
+            Ok(_) => panic!("no problem"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_list_may_be_missing_but_not_every_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, missing) = (folder.path().join("good"), folder.path().join("missing"));
+        std::fs::write(&good, GOOD).unwrap();
+        let of = |paths: &[&Path]| from_list(&std::env::join_paths(paths).unwrap(), None);
+        let found = of(&[&missing, Path::new(""), &good]).unwrap();
+        assert_eq!(found.cluster_url.to_string(), "https://one:6443/");
+        let none = problem(of(&[&missing, &missing]));
+        assert!(none.contains("missing") && none.contains("does not exist"));
+    }
+
+    #[test]
+    fn no_line_of_a_kubeconfig_is_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bad");
+        for bad in [
+            "users: [{name: me, user: {token: s3cret}}",
+            "users:\n- name: me\n  user: {token: s3cret, exec: s3cret}\n",
+            "users:\n- name: me\n  user:\n    token: s3cret\n   x: [\n",
+            "users: s3cret",
+        ] {
+            std::fs::write(&path, bad).unwrap();
+            for error in [from_file(&path, None), from_list(path.as_os_str(), None)] {
+                let text = problem(error);
+                assert!(text.contains("at line ") && text.contains("bad"), "{text}");
+                assert!(!text.contains("s3cret"), "{text}");
+            }
+        }
+    }
 }

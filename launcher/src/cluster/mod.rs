@@ -28,6 +28,8 @@ use throttle::Throttle;
 /// Longest a single try may take.
 const TRY: Duration = Duration::from_secs(10);
 /// How long an operation's first call tries to reach the API server at all.
+/// A connection may take as long, so that the first one that does not come about
+/// is the last.
 const REACH: Duration = Duration::from_secs(5);
 /// First pause between two tries; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,6 +46,7 @@ pub struct Cluster {
     /// A Lease must not be lost because its renewal stood in a queue.
     renewals: Client,
     throttle: Throttle,
+    reading: client::Reading,
     namespace: String,
     server: String,
 }
@@ -114,11 +117,13 @@ impl Cluster {
             server = format!("{server} through the proxy {}", proxy::shown(proxy));
         }
         let namespace = config.default_namespace.clone();
+        let reading = client::Reading::default();
         Ok(Self {
-            client: client::renewing(source, &namespace, Some(config)).await?,
-            watches: client::renewing(source, &namespace, None).await?,
-            renewals: client::renewing(source, &namespace, None).await?,
+            client: client::renewing(source, &namespace, Some(config), &reading).await?,
+            watches: client::renewing(source, &namespace, None, &reading).await?,
+            renewals: client::renewing(source, &namespace, None, &reading).await?,
             throttle: Throttle::new(),
+            reading,
             namespace,
             server,
         })
@@ -167,7 +172,8 @@ impl Cluster {
         }
     }
 
-    /// Tries once, within the deadline.
+    /// Tries once, within the deadline. While credentials are read anew the time
+    /// of the try does not count.
     pub(crate) async fn once<T>(
         &self,
         call: Call,
@@ -184,8 +190,17 @@ impl Cluster {
         let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
             return Err(timed_out(call, waited));
         };
-        let after = deadline.left().min(TRY);
-        match tokio::time::timeout(after, request).await {
+        let mut request = Box::pin(request);
+        let (answer, after) = loop {
+            let after = deadline.left().min(TRY);
+            let answer = tokio::time::timeout(after, &mut request).await;
+            // A slow exec plugin is no slow API server; it has a bound of its own.
+            let waits = answer.is_err() && self.reading.is_under_way();
+            if !waits || deadline.left().is_zero() {
+                break (answer, after);
+            }
+        };
+        match answer {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
                 let error = classify(call, &self.server, &error);

@@ -34,7 +34,7 @@ pub(super) async fn collect(
         .iter()
         .map(|event| token.redact(&one_line(event)))
         .collect();
-    failure.report = fatal.report;
+    failure.report = fatal.report.map(|report| report.redacted(token));
     if let Some(container) = fatal.container {
         let log = log_of(cluster, &pod.name, container, fatal.previous, deadline).await;
         if fatal.reason == Reason::InitFailed

@@ -171,20 +171,25 @@ impl Hub {
                 Err(Error::NotFound { .. }) => self.tell_all(|| Seen::Gone(None)),
                 Err(Error::Gone { .. }) => match self.list().await {
                     Ok(version) => watch = PodWatch::of_all(&self.inner.cluster, version),
-                    Err(error) => self.tell_all(|| Seen::Trouble(error.to_string())),
+                    Err(error) if error.is_transient() => {
+                        self.tell_all(|| Seen::Trouble(error.to_string()));
+                    }
+                    Err(error) => return self.fail(&error),
                 },
                 Err(error) if error.is_transient() => {
                     self.tell_all(|| Seen::Trouble(error.to_string()));
                 }
-                Err(error) => {
-                    let mut state = self.state();
-                    state.running = false;
-                    for (_, subscriber) in state.subscribers.drain() {
-                        let _ = subscriber.to.send(Seen::Failed(Box::new(error.clone())));
-                    }
-                    return;
-                }
+                Err(error) => return self.fail(&error),
             }
+        }
+    }
+
+    /// Nobody will be told anything any more.
+    fn fail(&self, error: &Error) {
+        let mut state = self.state();
+        state.running = false;
+        for (_, subscriber) in state.subscribers.drain() {
+            let _ = subscriber.to.send(Seen::Failed(Box::new(error.clone())));
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::git::Repository;
-use podcradle_tests::e2e::{Actor, Arch, Running, Stage, WATCHDOG, stage};
+use podcradle_tests::e2e::{Actor, Arch, Ended, Running, Stage, WATCHDOG, stage};
 use podcradle_tests::ensure;
-use podcradle_tests::harness::{Outcome, skip};
+use podcradle_tests::harness::{Outcome, Stop, skip};
 use podcradle_tests::testserver::digest;
 
 use crate::Test;
@@ -73,25 +74,45 @@ fn running(arch: Arch) -> Outcome {
 
 fn failed(arch: Arch) -> Outcome {
     let actor = Actor::new(arch)?;
-    let name = actor.reserve("secret-failed")?;
     let (file, token) = actor.token()?;
+    let file = file.to_string_lossy().into_owned();
+    let launch = |name: &str, host: &[&str]| -> Result<Ended, Stop> {
+        let Some(_policy) = Policy::never_ready(&actor, name)? else {
+            return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+        };
+        let launch = actor
+            .launch(name)
+            .option(&["--token-file", &file, "-v"])
+            .host(host);
+        Ok(launch.try_run()?.with_code(6)?)
+    };
     // A host that prints its own token into the log that the error quotes.
+    let name = actor.reserve("secret-log")?;
     let script = r#"echo "my token is $PODCRADLE_HOST_TOKEN"; exit 3"#;
-    let ended = actor
-        .launch(&name)
-        .option(&["--token-file", &file.to_string_lossy(), "-v"])
-        .host(&["sh", "-c", script])
-        .try_run()?;
-    let mut places = vec![("stdout", ended.stdout), ("stderr", ended.stderr)];
+    let logged = launch(&name, &["sh", "-c", script])?;
+    let error = logged.json()?["error"].clone();
+    let log = error["log"].as_str().unwrap_or_default();
+    ensure!(log.contains("my token is [redacted]"), "log: {error:#}");
+    // A program of that name: podcradle-init reports what it cannot execute.
+    let name = actor.reserve("secret-report")?;
+    let reported = launch(&name, &[&token])?;
+    let error = reported.json()?["error"].clone();
+    let report = error["report"].to_string();
+    ensure!(report.contains("[redacted]"), "report: {error:#}");
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("[redacted]"), "message: {error:#}");
     let repository = Repository::serve(actor.cluster.address)?;
     let name = actor.reserve("secret-failed")?;
-    let ended = actor
+    let refused = actor
         .launch(&name)
-        .option(&["--token-file", &file.to_string_lossy(), "-v"])
+        .option(&["--token-file", &file, "-v"])
         .option(&["--repo", &repository.missing_url()])
         .try_run()?
         .with_code(6)?;
-    places.extend([("stdout", ended.stdout), ("stderr", ended.stderr)]);
+    let places: Vec<_> = [logged, reported, refused]
+        .into_iter()
+        .flat_map(|ended| [("stdout", ended.stdout), ("stderr", ended.stderr)])
+        .collect();
     let found = found(&token, &places);
     ensure!(found.is_empty(), "the token is in: {found:?}");
     Ok(())

@@ -253,6 +253,9 @@ fn programs(name: &'static str, _: &Archive, images: &[Image]) -> Outcome {
             let (size, count) = (usize::from(number(54)), usize::from(number(56)));
             let loader = (0..count).any(|n| number(table + n * size) == 3);
             ensure!(!loader, "{path} is linked dynamically");
+            // Where the build machine keeps the sources of crates.
+            let folder = String::from_utf8_lossy(bytes).contains("/registry/src/");
+            ensure!(!folder, "{path} names a folder of its build machine");
         }
     }
     Ok(())

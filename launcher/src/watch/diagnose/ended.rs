@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-use super::{Fatal, report_of};
-use crate::manifest::HOST_CONTAINER;
+use super::{COPY_HINT, Fatal, report_of};
+use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER};
 use crate::outcome::Reason;
 use crate::report::Report;
 
-/// The failure `ended` comes to; `None` for a workspace-prep that did its work.
+/// The failure `ended` comes to; `None` for an init container that did its work.
 pub(super) fn badly(
     pod: &Pod,
     status: &ContainerStatus,
@@ -25,7 +25,7 @@ pub(super) fn badly(
     } else if host {
         host_ended(ended, report.as_ref())
     } else if ended.exit_code != 0 {
-        init_failed(ended, report.as_ref())
+        init_failed(ended, report.as_ref(), name)
     } else {
         return None;
     };
@@ -51,7 +51,9 @@ fn killed_for_memory(report: Option<&Report>) -> bool {
 
 fn not_started(ended: &ContainerStateTerminated, name: &'static str) -> Fatal {
     let text = ended.message.as_deref().unwrap_or("it does not say why");
-    let hint = if text.contains("podcradle-init") {
+    let hint = if name == COPY_CONTAINER {
+        COPY_HINT
+    } else if text.contains("podcradle-init") {
         "check that the image holds podcradle-init where --init-dir says, for this architecture"
     } else {
         "change what the runtime names; no program of the sandbox ran"
@@ -72,10 +74,15 @@ fn out_of_memory(status: &ContainerStatus, name: &'static str) -> Fatal {
         .as_ref()
         .and_then(|r| r.limits.as_ref()?.get("memory"))
         .map_or_else(String::new, |limit| format!(" of {}", limit.0));
+    let hint = if name == COPY_CONTAINER {
+        COPY_HINT
+    } else {
+        "give it more with --memory-limit"
+    };
     Fatal::new(
         Reason::OutOfMemory,
         format!("container {name} was killed: it used more memory than its limit{limit}"),
-        "give it more with --memory-limit",
+        hint,
     )
 }
 
@@ -92,18 +99,19 @@ fn host_ended(ended: &ContainerStateTerminated, report: Option<&Report>) -> Fata
     )
 }
 
-fn init_failed(ended: &ContainerStateTerminated, report: Option<&Report>) -> Fatal {
+fn init_failed(
+    ended: &ContainerStateTerminated,
+    report: Option<&Report>,
+    name: &'static str,
+) -> Fatal {
     let exec = report.filter(|report| report.end.kind == "exec");
-    if let Some(report) = exec {
-        return Fatal::new(
-            Reason::InitFailed,
-            format!("workspace-prep failed: {}", report.summary()),
-            "the image has no git: name one that has with --prep-image",
-        );
-    }
-    Fatal::new(
-        Reason::InitFailed,
-        format!("workspace-prep failed: exit code {}", ended.exit_code),
-        "check --repo and --branch, and the credentials for it (--credentials-secret)",
-    )
+    let how = exec.map_or_else(|| format!("exit code {}", ended.exit_code), Report::summary);
+    let hint = if name == COPY_CONTAINER {
+        COPY_HINT
+    } else if exec.is_some() {
+        "the image has no git: name one that has with --prep-image"
+    } else {
+        "check --repo and --branch, and the credentials for it (--credentials-secret)"
+    };
+    Fatal::new(Reason::InitFailed, format!("{name} failed: {how}"), hint)
 }

@@ -10,9 +10,13 @@ mod refused;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 
-use crate::manifest::{HOST_CONTAINER, PREP_CONTAINER, TOKEN_GATE};
+use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER, PREP_CONTAINER, TOKEN_GATE};
 use crate::outcome::Reason;
 use crate::report::Report;
+
+/// What to do when the container that copies `podcradle-init` fails.
+const COPY_HINT: &str =
+    "check --supervisor-image: it must hold /podcradle-init, for the node's architecture";
 
 /// Which part of a launch is under way; each has a budget of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +82,9 @@ impl Fatal {
 /// some answers count only the second time.
 #[derive(Debug, Default)]
 pub struct Diagnosis {
+    /// How the kubelet refused a container last: any change of a Pod shows it
+    /// again, and that is no second time.
+    said: Option<(&'static str, String, String)>,
     pull_errors: u32,
     config_errors: u32,
 }
@@ -112,7 +119,8 @@ impl Diagnosis {
     }
 }
 
-/// How the host (or, when that failed, workspace-prep) ended, for `status`.
+/// How the host (or, when one failed, the container before it) ended, for
+/// `status`.
 pub fn termination_of(pod: &Pod) -> Option<(ContainerStateTerminated, Option<Report>)> {
     let mut found = statuses(pod).filter_map(|(status, name)| {
         let ended = status.state.as_ref()?.terminated.as_ref()?;
@@ -125,7 +133,7 @@ fn report_of(ended: &ContainerStateTerminated) -> Option<Report> {
     Report::parse(ended.message.as_deref()?)
 }
 
-/// Our two containers' statuses, in the order they run.
+/// Our containers' statuses, in the order they run.
 fn statuses(pod: &Pod) -> impl Iterator<Item = (&ContainerStatus, &'static str)> {
     let status = pod.status.as_ref();
     let inits = status
@@ -137,7 +145,7 @@ fn statuses(pod: &Pod) -> impl Iterator<Item = (&ContainerStatus, &'static str)>
         .into_iter()
         .flatten();
     inits.chain(mains).filter_map(|status| {
-        [PREP_CONTAINER, HOST_CONTAINER]
+        [COPY_CONTAINER, PREP_CONTAINER, HOST_CONTAINER]
             .into_iter()
             .find(|name| *name == status.name)
             .map(|name| (status, name))
@@ -192,11 +200,11 @@ fn waiting(pod: &Pod) -> Verdict {
             let text = waiting.message.filter(|m| !m.is_empty()).unwrap_or(reason);
             return Verdict::Wait(stage, format!("{name}: {text}"));
         }
-        if name == PREP_CONTAINER {
+        if name != HOST_CONTAINER {
             if now.running.is_some() {
-                return Verdict::Wait(Stage::Init, "workspace-prep runs".to_owned());
+                return Verdict::Wait(Stage::Init, format!("{name} runs"));
             }
-            prepared = now.terminated.is_some();
+            prepared = name == PREP_CONTAINER && now.terminated.is_some();
         } else if now.running.is_some() {
             return if is_doomed(pod) {
                 let why = "the kubelet is ending the Pod".to_owned();

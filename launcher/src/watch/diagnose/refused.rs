@@ -3,8 +3,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus};
 
-use super::{Diagnosis, Fatal, report_of};
-use crate::manifest::HOST_CONTAINER;
+use super::{COPY_HINT, Diagnosis, Fatal, report_of};
+use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER};
 use crate::outcome::Reason;
 
 /// Words of registries that another try does not change.
@@ -37,24 +37,37 @@ impl Diagnosis {
         } else {
             plain(message)
         };
+        let copies = name == COPY_CONTAINER;
         if message.contains("no match for platform") {
+            let hint = if copies {
+                COPY_HINT
+            } else {
+                "build the image for the node's architecture, or ask for nodes of another one with --arch"
+            };
             return Some(Fatal::new(
                 Reason::Platform,
                 format!(
                     "image {} has no variant for the node's architecture: {text}",
                     status.image
                 ),
-                "build the image for the node's architecture, or ask for nodes of another one with --arch",
+                hint,
             ));
         }
         match reason {
             "ErrImagePull" | "ImagePullBackOff" | "ImageVolumeMountFailed" => {
-                self.not_pulled(status, reason, text)
+                // A kubelet that backs off has not tried again.
+                let news = self.is_news(name, reason, text);
+                let tried = news && (reason != "ImagePullBackOff" || self.pull_errors == 0);
+                self.not_pulled(status, reason, text, name, tried)
             }
             "InvalidImageName" => Some(Fatal::new(
                 Reason::ImageName,
                 format!("image {} cannot be used: {text}", status.image),
-                "check --image: its name is no image's",
+                if copies {
+                    "check --supervisor-image: its name is no image's"
+                } else {
+                    "check --image: its name is no image's"
+                },
             )),
             "ErrImageNeverPull" => Some(Fatal::new(
                 Reason::ImageName,
@@ -62,6 +75,7 @@ impl Diagnosis {
                 "put the image on the node, or let it be pulled with --image-pull-policy",
             )),
             "CreateContainerConfigError" | "CreateContainerError" => {
+                self.config_errors += u32::from(self.is_news(name, reason, text));
                 self.not_set_up(text, message, name)
             }
             "CrashLoopBackOff" | "RunContainerError" => Some(keeps_ending(status, text, name)),
@@ -69,14 +83,29 @@ impl Diagnosis {
         }
     }
 
-    fn not_pulled(&mut self, status: &ContainerStatus, reason: &str, text: &str) -> Option<Fatal> {
+    /// Whether the kubelet says something else than the last time it refused.
+    fn is_news(&mut self, name: &'static str, reason: &str, text: &str) -> bool {
+        let now = Some((name, reason.to_owned(), text.to_owned()));
+        let news = self.said != now;
+        self.said = now;
+        news
+    }
+
+    fn not_pulled(
+        &mut self,
+        status: &ContainerStatus,
+        reason: &str,
+        text: &str,
+        name: &'static str,
+        tried: bool,
+    ) -> Option<Fatal> {
         let lower = text.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let (there, access) = (!says(&NOT_THERE), !says(&NO_ACCESS));
         if there && access {
             return None;
         }
-        self.pull_errors += 1;
+        self.pull_errors += u32::from(tried);
         // A registry may be wrong once, while an image is being pushed.
         if self.pull_errors < 2 {
             return None;
@@ -89,7 +118,9 @@ impl Diagnosis {
             format!("image {}", status.image)
         };
         let (why, hint) = if access {
-            let hint = if volume {
+            let hint = if name == COPY_CONTAINER {
+                COPY_HINT
+            } else if volume {
                 "check --supervisor-image and the image volumes of the overlay"
             } else {
                 "check the name and tag of --image (and --prep-image)"
@@ -98,7 +129,11 @@ impl Diagnosis {
         } else {
             (
                 "cannot be pulled without a password, or not with the one there is",
-                "name a pull secret with --image-pull-secret, and check the image's name",
+                if name == COPY_CONTAINER {
+                    "name a pull secret with --image-pull-secret, and check --supervisor-image"
+                } else {
+                    "name a pull secret with --image-pull-secret, and check the image's name"
+                },
             )
         };
         Some(Fatal::new(
@@ -108,8 +143,7 @@ impl Diagnosis {
         ))
     }
 
-    fn not_set_up(&mut self, text: &str, message: &str, name: &'static str) -> Option<Fatal> {
-        self.config_errors += 1;
+    fn not_set_up(&self, text: &str, message: &str, name: &'static str) -> Option<Fatal> {
         let passing = PASSING.iter().any(|text| message.contains(text));
         if passing && self.config_errors < 3 {
             return None;

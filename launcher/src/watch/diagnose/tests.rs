@@ -75,22 +75,43 @@ fn each_part_of_a_launch_is_told_apart() {
     assert_eq!(Diagnosis::default().judge(&running), Verdict::Ready);
 }
 
-#[test]
-fn a_missing_image_is_fatal_the_second_time_it_is_said() {
+/// The verdict on the last of what a kubelet said of an image, one after the other.
+fn after(said: &[(&str, &str)]) -> Verdict {
     let mut diagnosis = Diagnosis::default();
-    let first = scheduled(
-        waiting_for("ErrImagePull", "failed to resolve: i:1: not found"),
-        json!({}),
-    );
-    let second = scheduled(
-        waiting_for("ImagePullBackOff", "Back-off: i:1: not found"),
-        json!({}),
-    );
-    assert!(matches!(
-        diagnosis.judge(&first),
-        Verdict::Wait(Stage::Pull, _)
-    ));
-    assert!(matches!(diagnosis.judge(&second), Verdict::Fatal(f) if f.reason == Reason::ImagePull));
+    let verdicts = said.iter().map(|(reason, message)| {
+        let pod = scheduled(
+            waiting_for(reason, message),
+            waiting_for("PodInitializing", ""),
+        );
+        diagnosis.judge(&pod)
+    });
+    verdicts.last().unwrap()
+}
+
+#[test]
+fn a_missing_image_is_fatal_once_a_second_pull_has_failed() {
+    let pulled = ("ErrImagePull", "failed to resolve: i:1: not found");
+    let held = ("ImagePullBackOff", "Back-off: i:1: not found");
+    // One failed pull, however often the Pod changes meanwhile.
+    for said in [
+        &[pulled][..],
+        &[pulled, pulled, pulled],
+        &[pulled, held, held],
+        &[held, held],
+    ] {
+        let verdict = after(said);
+        assert!(
+            matches!(verdict, Verdict::Wait(Stage::Pull, _)),
+            "{said:?}: {verdict:?}"
+        );
+    }
+    for said in [&[pulled, held, pulled][..], &[held, pulled]] {
+        let verdict = after(said);
+        assert!(
+            matches!(&verdict, Verdict::Fatal(f) if f.reason == Reason::ImagePull),
+            "{said:?}: {verdict:?}"
+        );
+    }
 }
 
 #[test]
@@ -126,7 +147,64 @@ fn a_missing_secret_is_fatal_but_a_cache_gets_a_grace() {
         waiting_for("CreateContainerConfigError", "failed to sync secret cache"),
         json!({}),
     );
-    assert!(matches!(diagnosis.judge(&passing), Verdict::Wait(..)));
+    for _ in 0..5 {
+        assert!(matches!(diagnosis.judge(&passing), Verdict::Wait(..)));
+    }
+    let late = |message| ("CreateContainerConfigError", message);
+    let said = [
+        late("failed to sync secret cache"),
+        late("failed to sync configmap cache"),
+        late("failed to sync secret cache"),
+    ];
+    assert!(matches!(after(&said[..2]), Verdict::Wait(..)));
+    assert!(matches!(after(&said), Verdict::Fatal(_)));
+}
+
+/// A Pod whose `podcradle-init` is copied, before all else.
+fn copying(state: serde_json::Value) -> Pod {
+    let mut pod = scheduled(
+        waiting_for("PodInitializing", ""),
+        waiting_for("PodInitializing", ""),
+    );
+    let copy = json!({ "name": "podcradle-init", "image": "s:1", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+    let status = pod.status.as_mut().unwrap();
+    let inits = status.init_container_statuses.as_mut().unwrap();
+    inits.insert(0, serde_json::from_value(copy).unwrap());
+    pod
+}
+
+#[test]
+fn the_container_that_copies_podcradle_init_is_diagnosed_too() {
+    for (state, reason) in [
+        (
+            waiting_for("ErrImagePull", "no match for platform in manifest"),
+            Reason::Platform,
+        ),
+        (
+            waiting_for("InvalidImageName", "could not parse"),
+            Reason::ImageName,
+        ),
+        (ended(128, "StartError", "no such file"), Reason::StartError),
+        (ended(137, "OOMKilled", ""), Reason::OutOfMemory),
+        (ended(125, "Error", ""), Reason::InitFailed),
+    ] {
+        let found = fatal(&copying(state));
+        assert_eq!(found.reason, reason, "{found:?}");
+        assert!(found.hint.contains("--supervisor-image"), "{found:?}");
+    }
+    for text in ["s:1: not found", "s:1: pull access denied"] {
+        let mut diagnosis = Diagnosis::default();
+        let mut judge = |reason| diagnosis.judge(&copying(waiting_for(reason, text)));
+        judge("ErrImagePull");
+        judge("ImagePullBackOff");
+        let Verdict::Fatal(found) = judge("ErrImagePull") else {
+            panic!("not fatal: {text}");
+        };
+        assert_eq!(found.reason, Reason::ImagePull);
+        assert!(found.hint.contains("--supervisor-image"), "{found:?}");
+    }
+    assert_eq!(stage(&copying(json!({ "running": {} }))), Stage::Init);
+    assert_eq!(stage(&copying(ended(0, "Completed", ""))), Stage::Pull);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use podcradle_tests::e2e::account::Account;
 use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::registry::Registry;
-use podcradle_tests::e2e::{Arch, native};
-use podcradle_tests::ensure;
-use podcradle_tests::harness::{Outcome, skip};
+use podcradle_tests::e2e::{Arch, Ended, native};
+use podcradle_tests::harness::{Outcome, Stop, skip};
+use podcradle_tests::{ensure, testbed};
 
 use super::support::{Expected, Row};
 use crate::Test;
@@ -18,6 +18,8 @@ pub const TESTS: &[(&str, Test)] = &[
     ("an_image_that_may_not_be_pulled", never_pulled),
     ("an_image_volume_that_cannot_be_pulled", image_volume),
     ("an_image_without_podcradle_init", start_error),
+    ("a_supervisor_image_that_is_not_there", no_supervisor),
+    ("a_supervisor_image_without_podcradle_init", bad_supervisor),
     ("a_credentials_secret_that_is_not_there", no_credentials),
 ];
 
@@ -136,6 +138,43 @@ fn start_error(arch: Arch) -> Outcome {
     let error = row.fails(launch.try_run()?, &expected)?;
     ensure!(error["report"].is_null(), "a report of nobody: {error:#}");
     Ok(())
+}
+
+/// A launch that copies podcradle-init from this image.
+fn copies(row: &Row, image: &str) -> Result<Ended, Stop> {
+    let options = ["--inject", "copy", "--supervisor-image", image];
+    let launch = row.launch().option(&options).host(&["sleep", "1000"]);
+    Ok(launch.try_run()?)
+}
+
+fn no_supervisor(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "copy-image-not-found")?;
+    let registry = row.actor.cluster.registry.as_ref().map_err(skip)?;
+    let image = format!("{registry}/podcradle/nowhere:none");
+    let expected = Expected {
+        code: 6,
+        reason: "ImagePull",
+        message: &[&image, "not found"],
+        hint: "--supervisor-image",
+    };
+    row.fails(copies(&row, &image)?, &expected).map(drop)
+}
+
+fn bad_supervisor(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "copy-start-error")?;
+    row.actor.cluster.registry.as_ref().map_err(skip)?;
+    let expected = Expected {
+        code: 6,
+        reason: "StartError",
+        message: &[
+            "container podcradle-init",
+            "/podcradle-init",
+            "no such file",
+        ],
+        hint: "--supervisor-image",
+    };
+    row.fails(copies(&row, testbed::BUSYBOX)?, &expected)
+        .map(drop)
 }
 
 fn no_credentials(arch: Arch) -> Outcome {
