@@ -8,26 +8,42 @@ use tokio::sync::mpsc;
 use super::CALLS;
 use super::exit::{self, Failed};
 
+/// What ends the stay before the host does.
+pub struct Until<'a> {
+    /// Its Lease, which may be lost.
+    pub owner: &'a mut Owner,
+    /// One that came just as the launch was done.
+    pub signal: Option<i32>,
+    /// Those that are to come.
+    pub signals: &'a mut mpsc::UnboundedReceiver<i32>,
+}
+
 /// Stays with a sandbox until its host has ended, a signal comes, or the Lease
-/// is lost.
+/// is lost. How the host ended is said through `redact`.
 pub async fn stay(
     launcher: &Launcher,
-    owner: &mut Owner,
     launched: &Launched,
-    signal: Option<i32>,
-    signals: &mut mpsc::UnboundedReceiver<i32>,
+    until: Until<'_>,
+    redact: impl Fn(&str) -> String,
 ) -> Result<(), Failed> {
+    let Until {
+        owner,
+        signal,
+        signals,
+    } = until;
     let why = tokio::select! {
         end = launcher.ended(launched) => match end {
             Ok(end) => {
-                eprintln!("podcradle: {}: {}", launched.sandbox, end.how);
+                let how = format!("{}: {}", launched.sandbox, redact(&end.how));
                 let code = end.exit_code.map_or(exit::LAUNCH, code_of);
-                (code != 0).then(|| Failed::new(code, format!("{}: {}", launched.sandbox, end.how)))
+                if code == 0 {
+                    eprintln!("podcradle: {how}");
+                }
+                (code != 0).then(|| Failed::new(code, how))
             }
             Err(error) => Some(error.into()),
         },
         Some(number) = async {
-            // One that came just as the launch was done counts.
             match signal {
                 Some(number) => Some(number),
                 None => signals.recv().await,

@@ -86,6 +86,8 @@ async fn carry_out(
         .iter()
         .map(|n| n.spec.sandbox.clone())
         .collect();
+    // How an attached host ends is told without it.
+    let token = asked.tokens.first().cloned();
     let begun = begin(launcher, owner, &mut asked).await;
     let (launches, mut signals) = begun.inspect_err(|_| asked.written.forget())?;
     let progress = Progress::new(asked.args.progress, names.clone());
@@ -100,7 +102,18 @@ async fn carry_out(
         (Some(owner), [Outcome::Launched(launched)]) => {
             let said = settled.and_then(|()| results::launched(launched, global.output));
             match said {
-                Ok(()) => attach::stay(launcher, owner, launched, signal, &mut signals).await,
+                Ok(()) => {
+                    let redact = |text: &str| match &token {
+                        Some(token) => token.redact(text),
+                        None => text.to_owned(),
+                    };
+                    let until = attach::Until {
+                        owner,
+                        signal,
+                        signals: &mut signals,
+                    };
+                    attach::stay(launcher, launched, until, redact).await
+                }
                 Err(failed) => attach::end(launcher, launched).await.and(Err(failed)),
             }
         }

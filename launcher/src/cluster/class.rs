@@ -177,11 +177,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another try may help.
+    /// Whether another try may help: a denial's too, in an operation under way,
+    /// since an API server that has just started knows no Roles yet.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. }
+            Self::Unreachable { .. }
+                | Self::TimedOut { .. }
+                | Self::Busy { .. }
+                | Self::Denied { .. }
         )
     }
 

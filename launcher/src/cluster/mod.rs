@@ -64,6 +64,8 @@ pub struct Deadline {
     given: Duration,
     /// Until when an API server that cannot be reached at all is tried again.
     reach_until: Instant,
+    /// Whether a denial may be that of an API server that has just started.
+    under_way: bool,
 }
 
 impl Deadline {
@@ -74,16 +76,19 @@ impl Deadline {
             at,
             given: time,
             reach_until: at,
+            under_way: true,
         }
     }
 
     /// The same, but for an operation that has not begun: a server that cannot
-    /// be reached is most likely a wrong address, and a person waits.
+    /// be reached is most likely a wrong address, a denial meant, and a person
+    /// waits.
     #[must_use]
     pub fn unless_unreachable(self) -> Self {
         let reach_until = self.at.min(Instant::now() + REACH);
         Self {
             reach_until,
+            under_way: false,
             ..self
         }
     }
@@ -255,8 +260,13 @@ pub(crate) async fn wait_before_retry(
     deadline: Deadline,
 ) -> bool {
     let wait = error.retry_after().unwrap_or(*pause);
-    let given_up =
-        matches!(error, Error::Unreachable { .. }) && Instant::now() + wait >= deadline.reach_until;
+    let given_up = match error {
+        Error::Unreachable { .. } => Instant::now() + wait >= deadline.reach_until,
+        // An API server that has just started knows no Roles yet; after some
+        // six seconds the right is really missing.
+        Error::Denied { .. } => !deadline.under_way || *pause >= PAUSE_MAX,
+        _ => false,
+    };
     if given_up || wait >= deadline.left() {
         return false;
     }

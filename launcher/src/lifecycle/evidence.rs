@@ -22,7 +22,8 @@ pub(super) async fn collect(
     fatal: Fatal,
     token: &Token,
 ) -> Failure {
-    let deadline = Deadline::after(BOUND);
+    // What is not granted is left out.
+    let deadline = Deadline::after(BOUND).unless_unreachable();
     let events = cluster.events(&pod.uid, deadline).await.unwrap_or_default();
     let mut failure = Failure::new(fatal.reason, &fatal.message, fatal.hint);
     if fatal.reason == Reason::Platform

@@ -171,12 +171,12 @@ impl Hub {
                 Err(Error::NotFound { .. }) => self.tell_all(|| Seen::Gone(None)),
                 Err(Error::Gone { .. }) => match self.list().await {
                     Ok(version) => watch = PodWatch::of_all(&self.inner.cluster, version),
-                    Err(error) if error.is_transient() => {
+                    Err(error) if may_end(&error) => {
                         self.tell_all(|| Seen::Trouble(error.to_string()));
                     }
                     Err(error) => return self.fail(&error),
                 },
-                Err(error) if error.is_transient() => {
+                Err(error) if may_end(&error) => {
                     self.tell_all(|| Seen::Trouble(error.to_string()));
                 }
                 Err(error) => return self.fail(&error),
@@ -245,4 +245,9 @@ impl Drop for Subscription {
             self.hub.inner.changed.notify_one();
         }
     }
+}
+
+/// Trouble that may end by itself; a denial has been given its time already.
+fn may_end(error: &Error) -> bool {
+    error.is_transient() && !matches!(error, Error::Denied { .. })
 }
