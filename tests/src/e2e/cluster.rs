@@ -23,8 +23,6 @@ pub struct Cluster {
     pub registry: Result<String, String>,
     /// The test bed's name, or why there is none to put images into.
     pub testbed: Result<String, String>,
-    /// The test bed, whose node can be given images, or why there is none.
-    pub bed: Result<String, String>,
     /// An address of this machine that pods reach.
     pub address: IpAddr,
     server: String,
@@ -68,9 +66,6 @@ impl Cluster {
             address: address(&admin)?,
             audit: bed.audit_log().map(Path::to_owned).ok_or_else(|| {
                 "the audit log of the cluster in PODCRADLE_KUBECONFIG cannot be read".to_owned()
-            }),
-            bed: bed.node().map(|node| node.name.clone()).ok_or_else(|| {
-                "the cluster in PODCRADLE_KUBECONFIG takes no images from us".to_owned()
             }),
             registry: bed.registry().map(str::to_owned).ok_or_else(|| {
                 "the cluster in PODCRADLE_KUBECONFIG has no registry of ours to pull from"

@@ -42,7 +42,7 @@ fn mounted(arch: Arch) -> Outcome {
 /// returns its Pod.
 fn without_shell(arch: Arch, way: &str) -> Result<Value, Stop> {
     let actor = Actor::new(arch)?;
-    let bed = actor.cluster.bed.as_ref().map_err(skip)?;
+    let bed = actor.cluster.testbed.as_ref().map_err(skip)?;
     let image = bare::load(bed, arch, actor.folder())?;
     let supervisor = Cluster::supervisor(arch);
     let options = [
@@ -144,7 +144,7 @@ fn busybox(arch: Arch) -> Outcome {
 /// The next build of an image under the same name, as `make images` brings it.
 fn loaded_anew(arch: Arch) -> Outcome {
     let actor = Actor::new(arch)?;
-    let bed = actor.cluster.bed.as_ref().map_err(skip)?;
+    let bed = actor.cluster.testbed.as_ref().map_err(skip)?;
     let layout = testbed::Layout::new(bed)?;
     let program = format!("out/stage/supervisor/{}/podcradle-init", arch.name());
     let mut program = std::fs::read(repository().join(program))?;
