@@ -5,6 +5,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use podcradle_tests::e2e::audit::{self, Request};
@@ -18,6 +19,8 @@ use crate::table::Table;
 const ROUNDS: usize = 30;
 /// The poller waits whole seconds, so fewer say as much.
 const POLLER_EVERY: usize = 3;
+/// For what takes milliseconds.
+const WATCHDOG: Duration = Duration::from_secs(30);
 const POLLER: &str = include_str!("poller.py");
 
 #[derive(Default)]
@@ -41,12 +44,12 @@ pub fn measure(table: &mut Table) -> Result<(), Error> {
         let name = actor.reserve("bench")?;
         let before = audit::requests(log, &actor.credential)?.len();
         let took = launch(&actor, &name)?;
+        ours.add(log, &name, &took)?;
         let of_this = audit::requests(log, &actor.credential)?.split_off(before);
         let gate = of_this.iter().find(|call| call.short() == "patch pods");
         let gate = gate.ok_or_else(|| Error::Missing("no write of the gate".to_owned()))?;
         ours.to_gate
             .push(milliseconds(took.begun, at(&gate.stage_timestamp)?));
-        ours.add(log, &name, &took)?;
         if round == 0 {
             calls = of_this;
         }
@@ -68,14 +71,28 @@ pub fn measure(table: &mut Table) -> Result<(), Error> {
 
 impl Figures {
     fn add(&mut self, log: &Path, pod: &str, took: &Took) -> Result<(), Error> {
-        let running = audit::host_running(log, pod)?
-            .ok_or_else(|| Error::Missing(format!("{pod}: nobody wrote that its host runs")))?;
+        let running = host_running(log, pod)?;
         self.after_running
             .push(milliseconds(at(&running)?, took.ended));
         self.cpu.push(took.cpu);
         self.peak.push(took.peak);
         Ok(())
     }
+}
+
+/// When the API server had written that the host runs. The watch may say so
+/// before the line is in the log, and nothing announces that one.
+fn host_running(log: &Path, pod: &str) -> Result<String, Error> {
+    let begun = Instant::now();
+    while begun.elapsed() < WATCHDOG {
+        if let Some(running) = audit::host_running(log, pod)? {
+            return Ok(running);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(Error::Missing(format!(
+        "{pod}: nobody wrote that its host runs"
+    )))
 }
 
 fn rows(table: &mut Table, ours: &Figures, poller: &Figures) {
