@@ -104,6 +104,9 @@ fn evidence(failure: &Failure, whose: &str) {
     for line in failure.log.iter().flat_map(|log| log.lines()) {
         eprintln!("podcradle: {whose}log: {line}");
     }
+    for unread in &failure.unread {
+        eprintln!("podcradle: {whose}could not be read: {unread}");
+    }
     for left in &failure.left {
         eprintln!("podcradle: {whose}may be left behind: {left}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 
-use crate::cluster::{Cluster, Deadline, LogOptions};
+use crate::cluster::{Cluster, Deadline, Error, LogOptions};
 use crate::manifest::Owner;
 use crate::outcome::{Failure, Reason};
 use crate::token::Token;
@@ -22,22 +22,25 @@ pub(super) async fn collect(
     fatal: Fatal,
     token: &Token,
 ) -> Failure {
-    // What is not granted is left out.
     let deadline = Deadline::after(BOUND).unless_unreachable();
-    let events = cluster.events(&pod.uid, deadline).await.unwrap_or_default();
+    let mut unread = Vec::new();
     let mut failure = Failure::new(fatal.reason, &fatal.message, fatal.hint);
-    if fatal.reason == Reason::Platform
-        && let Some(of) = architecture(cluster, &pod.name, deadline).await
-    {
-        failure.message = format!("{}: {of}", failure.message);
+    if fatal.reason == Reason::Platform {
+        let of = architecture(cluster, &pod.name, deadline).await;
+        if let Some(of) = read(of, &mut unread).flatten() {
+            failure.message = format!("{}: {of}", failure.message);
+        }
     }
-    failure.events = events
+    let events = cluster.events(&pod.uid, deadline).await;
+    failure.events = read(events, &mut unread)
+        .unwrap_or_default()
         .iter()
         .map(|event| token.redact(&one_line(event)))
         .collect();
     failure.report = fatal.report.map(|report| report.redacted(token));
     if let Some(container) = fatal.container {
         let log = log_of(cluster, &pod.name, container, fatal.previous, deadline).await;
+        let log = read(log, &mut unread).flatten();
         if fatal.reason == Reason::InitFailed
             && let Some(cause) = log.as_deref().and_then(last_words)
             && !failure.message.contains(cause)
@@ -47,7 +50,20 @@ pub(super) async fn collect(
         failure.log = log.map(|text| token.redact(&text));
     }
     failure.message = token.redact(&failure.message);
+    failure.unread = unread;
     failure
+}
+
+/// What was read. What may be there and could not be read is noted; that there
+/// is no log yet is no such thing.
+fn read<T>(found: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
+    found
+        .map_err(|error| {
+            if error.is_transient() {
+                unread.push(error.to_string());
+            }
+        })
+        .ok()
 }
 
 /// The tail of a container's log: of the instance before, when that is asked
@@ -58,7 +74,7 @@ async fn log_of(
     container: &str,
     previous: bool,
     deadline: Deadline,
-) -> Option<String> {
+) -> Result<Option<String>, Error> {
     let mut options = LogOptions {
         container: container.to_owned(),
         tail: Some(LOG_LINES),
@@ -67,8 +83,8 @@ async fn log_of(
     };
     loop {
         let log = cluster.log_text(pod, &options, deadline).await;
-        let log = log.ok().filter(|text| !text.trim().is_empty());
-        if log.is_some() || !options.previous {
+        let log = log.map(|text| Some(text).filter(|text| !text.trim().is_empty()));
+        if matches!(log, Ok(Some(_))) || !options.previous {
             return log;
         }
         options.previous = false;
@@ -85,11 +101,17 @@ fn last_words(log: &str) -> Option<&str> {
 }
 
 /// The architecture of the Pod's node, for whoever may read nodes.
-async fn architecture(cluster: &Cluster, pod: &str, deadline: Deadline) -> Option<String> {
-    let pod = cluster.pod(pod, deadline).await.ok()??;
-    let node = pod.spec?.node_name?;
+async fn architecture(
+    cluster: &Cluster,
+    pod: &str,
+    deadline: Deadline,
+) -> Result<Option<String>, Error> {
+    let pod = cluster.pod(pod, deadline).await?;
+    let Some(node) = pod.and_then(|pod| pod.spec?.node_name) else {
+        return Ok(None);
+    };
     let architecture = cluster.node_architecture(&node, deadline).await?;
-    Some(format!("node {node} is {architecture}"))
+    Ok(architecture.map(|of| format!("node {node} is {of}")))
 }
 
 fn one_line(event: &Event) -> String {

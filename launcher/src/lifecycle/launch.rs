@@ -16,7 +16,7 @@ use super::cleanup::{Held, Made, Tried};
 use super::evidence;
 use super::owner::Lost;
 use super::stop::{self, Stop};
-use crate::cluster::{Cluster, Deadline, Error};
+use crate::cluster::{Cluster, Deadline, Error, Pause};
 use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
 use crate::name;
@@ -134,7 +134,7 @@ pub(super) struct Run<'a> {
 /// How long, and how often, a creation is tried that the cluster refuses for now.
 pub(super) struct Patience {
     until: Instant,
-    pause: Duration,
+    pause: Pause,
     /// What it was refused with last.
     refused: Option<Error>,
 }
@@ -309,7 +309,7 @@ impl Run<'_> {
         let until = Instant::now() + self.spec.budgets.schedule;
         Patience {
             until: until.min(deadline.instant()),
-            pause: Duration::from_millis(500),
+            pause: Pause::LONG,
             refused: None,
         }
     }
@@ -324,7 +324,7 @@ impl Run<'_> {
         patience: &mut Patience,
         error: Error,
     ) -> Result<(), Error> {
-        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+        if !error.may_pass() || Instant::now() + patience.pause.next() >= patience.until {
             return Err(match error {
                 // That the last try had too little time is not the reason.
                 Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
@@ -337,8 +337,8 @@ impl Run<'_> {
         });
         patience.refused = Some(error);
         self.give_turn_back();
-        tokio::time::sleep(patience.pause).await;
-        patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
+        let time = patience.pause.next();
+        patience.pause.sleep(time).await;
         self.take_turn().await;
         Ok(())
     }

@@ -68,7 +68,7 @@ pub fn add(suite: &mut Suite) {
 }
 
 /// `podcradle launch` of the program under test, pointed at the fake.
-fn program(bed: &Bed) -> Result<Command, Stop> {
+pub fn program(bed: &Bed) -> Result<Command, Stop> {
     let program = Cluster::launcher(native()).map_err(skip)?;
     let mut command = Command::new(program);
     command
