@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::args::{Global, Output, Wanted};
 use super::exit::Failed;
 use super::output;
+use super::say::say;
 use super::spec::merged;
 
 /// One value: its key, what it is, who set it.
@@ -31,7 +32,9 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
         )
         .collect();
     for (name, near) in global.environment.misspelt(&known) {
-        eprintln!("podcradle: {name} is no variable of podcradle; did you mean {near}?");
+        say(&format!(
+            "{name} is no variable of podcradle; did you mean {near}?"
+        ));
     }
     let sandboxes = merged(global, wanted)?;
     let head = global_rows(global);

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::config::{ConfigError, Source, load};
 use super::plugin;
+use super::retry_after::as_status;
 
 /// What a source leads to, read once for all clients of a process.
 pub(super) struct Credentials {
@@ -165,7 +166,7 @@ fn with(credentials: &Arc<Credentials>, namespace: &str, made: Option<(Client, u
     });
     let service = tower::service_fn(move |request| {
         let renewed = Arc::clone(&renewed);
-        async move { renewed.send(request).await }
+        async move { as_status(renewed.send(request).await?).await }
     });
     Client::new(service, namespace)
 }

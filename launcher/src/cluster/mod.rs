@@ -9,6 +9,7 @@ mod kubeconfig;
 mod objects;
 mod plugin;
 mod proxy;
+mod retry_after;
 mod throttle;
 pub(crate) use objects::pods_of;
 
