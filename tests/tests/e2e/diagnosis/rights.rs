@@ -24,14 +24,19 @@ const ROLE: &str = "deploy/role.yaml";
 
 /// A launch that is denied this right, and leaves nothing.
 fn is_denied(row: &Row, place: &Place, right: &str, options: &[&str]) -> Outcome {
-    let ended = launch_in(row, &place.name, options)?;
+    let denied = launch_in(row, &place.name, options)?;
     let expected = Expected {
         code: 4,
         reason: "Denied",
         message: &[right, &place.name, ROLE],
         hint: "deploy/",
     };
-    says(ended, &expected)?;
+    says(denied, &expected)?;
+    ended(place)
+}
+
+/// Nothing is left once the Pods had their grace.
+fn ended(place: &Place) -> Outcome {
     place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
     nothing_in(place)
 }
@@ -122,13 +127,18 @@ fn verbs(arch: Arch) -> Outcome {
     Ok(())
 }
 
-/// A launch whose host fails.
+/// A repository that nobody serves.
+const NOWHERE: [&str; 2] = ["--repo", "http://127.0.0.1:1/project.git"];
+
+/// A launch whose clone fails.
 fn failing(row: &Row, place: &Place) -> Result<Value, Stop> {
-    let launch = row.launch().option(&["-n", &place.name]);
-    let ended = launch.host(&["sh", "-c", "echo last words; exit 3"]);
-    let ended = ended.try_run()?;
-    let error = ended.json()?["error"].clone();
-    ensure!(error["reason"] == "HostEnded", "{}: {error:#}", ended.code);
+    let failed = launch_in(row, &place.name, &NOWHERE)?;
+    let error = failed.json()?["error"].clone();
+    ensure!(
+        error["reason"] == "InitFailed",
+        "{}: {error:#}",
+        failed.code
+    );
     Ok(error)
 }
 
@@ -176,17 +186,17 @@ fn evidence(arch: Arch) -> Outcome {
             !error[other].is_null() && error["unread"].as_array().map(Vec::len) == Some(1),
             "the other one is missing too: {error:#}"
         );
-        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
+        ended(&place)?;
     }
     // For people too.
     let launch = row
         .launch()
         .option(&["-n", &place.name, "-o", "table"])
-        .host(&["sh", "-c", "exit 3"]);
+        .option(&NOWHERE);
     let said = launch.try_run()?.with_code(6)?.stderr;
     ensure!(
         said.contains("could not be read: get pods/log"),
         "said: {said}"
     );
-    nothing_in(&place)
+    ended(&place)
 }
