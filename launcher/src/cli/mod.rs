@@ -40,6 +40,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return args::refuse(&error),
     };
+    if matches!(&cli.command, Command::Launch(args) if args.progress == progress::Form::Json) {
+        say::be_json();
+    }
     logging(cli.global.verbose);
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -58,7 +61,10 @@ async fn run(cli: Cli) -> Result<(), Failed> {
     let global = settings::Global::of(&cli.global, Environment::of_process())?;
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
-        Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::Launch(args) => {
+            let launched = launch::launch(&global, *args).await;
+            launched.map_err(|failed| failed.with_data(global.output))
+        }
         Command::Render(args) => {
             let by = args.dry_run.unwrap_or(args::DryRun::Client);
             render::render(&global, &args.wanted, by).await
@@ -102,7 +108,7 @@ fn logging(verbose: u8) {
     let filter = format!("{level},kube_client=off,kube_core=off,hyper=off,tower=off,rustls=off");
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
+        .with_writer(|| say::Log)
         // It would panic where stderr is gone.
         .log_internal_errors(false)
         .without_time()

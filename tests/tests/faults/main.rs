@@ -8,6 +8,7 @@ mod many;
 mod owner;
 mod program;
 mod reach;
+mod say;
 mod support;
 mod weather;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     owner::add(&mut suite);
     program::add(&mut suite);
     reach::add(&mut suite);
+    say::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }
