@@ -34,9 +34,23 @@ impl Repository {
         Self::serve_with(on, true)
     }
 
+    /// One that accepts whoever clones it, and never answers.
+    pub fn hang(on: IpAddr) -> Result<Self> {
+        let folder = tempfile::tempdir().trying("make a temporary folder")?;
+        let never = std::future::pending::<StatusCode>;
+        Self::start(on, folder, axum::Router::new().fallback(never))
+    }
+
     fn serve_with(on: IpAddr, large: bool) -> Result<Self> {
         let folder = tempfile::tempdir().trying("make a temporary folder")?;
         make(folder.path(), large)?;
+        let router = axum::Router::new()
+            .fallback(file)
+            .with_state(folder.path().to_owned());
+        Self::start(on, folder, router)
+    }
+
+    fn start(on: IpAddr, folder: TempDir, router: axum::Router) -> Result<Self> {
         let failed = format!("listen on {on}");
         let listener = TcpListener::bind((on, 0)).trying(&failed)?;
         listener.set_nonblocking(true).trying(&failed)?;
@@ -46,9 +60,6 @@ impl Repository {
             .build()
             .trying("start a server")?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let router = axum::Router::new()
-            .fallback(file)
-            .with_state(folder.path().to_owned());
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
