@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::args::{Global, Output, Wanted};
 use super::exit::Failed;
 use super::output;
+use super::say::say;
 use super::spec::merged;
 
 /// One value: its key, what it is, who set it.
@@ -31,7 +32,9 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
         )
         .collect();
     for (name, near) in global.environment.misspelt(&known) {
-        eprintln!("podcradle: {name} is no variable of podcradle; did you mean {near}?");
+        say(&format!(
+            "{name} is no variable of podcradle; did you mean {near}?"
+        ));
     }
     let sandboxes = merged(global, wanted)?;
     let head = global_rows(global);
@@ -152,7 +155,9 @@ mod tests {
             ("PODCRADLE_NAMESPACE", "agents"),
             ("PODCRADLE_PROFILE", "omnigent"),
         ];
-        let rows = rows(&["--timeout", "90s", "--egress", "::/0"], &variables);
+        let flags = ["--timeout", "90s", "--egress", "::/0"];
+        let flags = [&flags[..], &["--memory-limit", "512Mi"]].concat();
+        let rows = rows(&flags, &variables);
         for (key, value, from) in [
             ("namespace", "agents", "variable PODCRADLE_NAMESPACE"),
             ("profile", "omnigent", "variable PODCRADLE_PROFILE"),
@@ -160,6 +165,11 @@ mod tests {
             ("networkPolicy.egress", r#"["::/0"]"#, "--egress"),
             ("home", "/home/omnigent", "profile omnigent"),
             ("grace", "20", "default"),
+            (
+                "resources.memoryRequest",
+                "512Mi",
+                "default, lowered to the limit",
+            ),
             ("owner", "-", "default"),
         ] {
             assert_eq!(row(&rows, key), [key, value, from]);

@@ -11,6 +11,7 @@ pub(crate) mod fake;
 mod kubeconfig;
 mod objects;
 mod proxy;
+mod retry_after;
 mod throttle;
 pub(crate) use objects::pods_of;
 
