@@ -5,6 +5,9 @@
 mod class;
 mod client;
 mod config;
+mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 mod kubeconfig;
 mod objects;
 mod plugin;
@@ -15,17 +18,18 @@ pub(crate) use objects::pods_of;
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use class::{Call, Error, by_status, classify};
 use client::Credentials;
 pub use config::{ConfigError, InCluster, Source, load};
+pub(crate) use events::times;
 pub use objects::{Deletion, LogOptions};
 use throttle::Throttle;
 
@@ -77,7 +81,8 @@ pub struct Cluster {
     /// A Lease must not be lost because its renewal stood in a queue.
     renewals: Client,
     throttle: Throttle,
-    credentials: Arc<Credentials>,
+    /// How many wait for credentials that are being read.
+    reading: watch::Receiver<usize>,
     namespace: String,
     server: String,
 }
@@ -134,6 +139,11 @@ impl Deadline {
         self.at
     }
 
+    /// Whether there is no time left.
+    pub fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+
     fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
@@ -159,7 +169,7 @@ impl Cluster {
             watches: client::lazy(&credentials, &namespace),
             renewals: client::lazy(&credentials, &namespace),
             throttle: Throttle::new(),
-            credentials,
+            reading: credentials.reading(),
             namespace,
             server,
         })
@@ -221,6 +231,9 @@ impl Cluster {
             after,
         };
         let waited = deadline.left();
+        if waited.is_zero() {
+            return Err(timed_out(call, waited));
+        }
         let turn = self.throttle.turn(&call);
         let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
             return Err(timed_out(call, waited));
@@ -254,12 +267,12 @@ impl Cluster {
     /// The time of a try, which begins anew when credentials have been read: a
     /// slow exec plugin is no slow API server, and has a bound of its own.
     async fn a_try(&self) {
-        let mut reading = self.credentials.reading();
+        let mut reading = self.reading.clone();
         loop {
-            // Neither fails: the sender lives as long as we do.
+            // Fails when nobody will ever read any.
             let _ = reading.wait_for(|readers| *readers == 0).await;
             tokio::select! {
-                _ = reading.changed() => {}
+                Ok(()) = reading.changed() => {}
                 () = tokio::time::sleep(TRY) => return,
             }
         }
