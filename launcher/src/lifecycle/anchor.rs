@@ -134,7 +134,9 @@ impl Run<'_> {
         }
         self.adopted = true;
         self.say(LaunchEvent::Adopted { name });
-        if !done {
+        if done {
+            self.made.leave();
+        } else {
             self.made.service = Tried::Yes(bare(&anchor));
         }
         Ok(Some(match runs {
@@ -210,7 +212,7 @@ impl Run<'_> {
             }
             if theirs.operation.is_none() && theirs.attempt != record.attempt {
                 // Another attempt at the same Pod was first, and answers for it.
-                self.made.service = Tried::No;
+                self.made.leave();
                 return Ok(found.annotations().get(EXPIRES).cloned());
             }
             seen = bare(&found);
@@ -228,20 +230,17 @@ impl Run<'_> {
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     {
+        let name = object.name_any();
         self.say(LaunchEvent::Waiting {
             stage: Stage::Schedule,
-            why: format!(
-                "{resource} {} of before is still being deleted",
-                object.name_any()
-            ),
+            why: format!("{resource} {name} of before is still being deleted"),
         });
         let watch = Watch::of_object(self.cluster, resource, &object);
-        let call = self.cluster.what("delete", resource, &object.name_any());
         self.give_turn_back();
         tokio::select! {
             gone = watch.gone(&object, deadline) => gone?,
             () = tokio::time::sleep_until(deadline.instant()) => {
-                return Err(Error::StillThere { call, after: deadline.given() }.into());
+                return Err(stop::still_going(resource, &name, deadline.given()).into());
             }
         }
         self.take_turn().await;

@@ -21,7 +21,7 @@ use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
 use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxSpec, Wait};
 use crate::token::Token;
 use crate::watch::{Hub, Stage, Subscription};
 
@@ -62,14 +62,15 @@ impl Engine {
     }
 }
 
-/// Launches a sandbox. `lost` tells of an owner that this process renews.
+/// Launches a sandbox; with the outcome comes what [`take_back`] deletes. `lost`
+/// tells of an owner that this process renews.
 pub(crate) async fn launch(
-    engine: Engine,
+    engine: &Engine,
     order: Order,
     progress: Progress,
     cancelled: Cancelled,
     lost: Option<Lost>,
-) -> Outcome {
+) -> (Outcome, Made) {
     let mut run = Run {
         cluster: &engine.cluster,
         hub: &engine.hub,
@@ -80,6 +81,7 @@ pub(crate) async fn launch(
         token: &order.token,
         rename: order.rename,
         renewed: lost.is_some(),
+        waited: Duration::ZERO,
         adopted: false,
         progress: &progress,
         started: Instant::now(),
@@ -92,14 +94,40 @@ pub(crate) async fn launch(
         result = run.steps() => result,
     };
     let stop = match result {
-        Ok(launched) if !cancelled.is_set() => return Outcome::Launched(Box::new(launched)),
+        Ok(launched) if !cancelled.is_set() => {
+            return (Outcome::Launched(Box::new(launched)), run.made);
+        }
         // The caller went while the hand-over was written.
         Ok(_) => Stop::Cancelled,
         Err(stop) => stop,
     };
     run.turn = None;
     let _turn = engine.cleaners.acquire().await;
-    Box::pin(run.fail(stop)).await
+    let failed = Box::pin(run.fail(stop)).await;
+    (failed, run.made)
+}
+
+/// Deletes a sandbox that was launched, and that nobody has heard of.
+pub(crate) async fn take_back(engine: &Engine, sandbox: String, mut made: Made) -> Failure {
+    let _turn = engine.cleaners.acquire().await;
+    let mut failure = stop::cancelled();
+    failure.sandbox = sandbox;
+    let removed = made.delete(&engine.cluster).await;
+    failure.cleaned_up = removed.is_ok();
+    failure.left = removed.err().unwrap_or_default();
+    if made.stays {
+        it_stays(&mut failure);
+    }
+    failure
+}
+
+/// What another attempt has handed over is not this one's to delete.
+fn it_stays(failure: &mut Failure) {
+    failure.cleaned_up = false;
+    failure.hint = format!(
+        "{}; the sandbox, which was launched before, stays: podcradle delete {}",
+        failure.hint, failure.sandbox
+    );
 }
 
 /// Returns, if ever, when the owner is no longer this process'.
@@ -125,6 +153,8 @@ pub(super) struct Run<'a> {
     pub(super) rename: bool,
     /// Whether this process renews the owner all along.
     renewed: bool,
+    /// How much of the schedule budget went for refused creations.
+    pub(super) waited: Duration,
     pub(super) adopted: bool,
     pub(super) made: Made,
     progress: &'a Progress,
@@ -134,6 +164,8 @@ pub(super) struct Run<'a> {
 /// How long, and how often, a creation is tried that the cluster refuses for now.
 pub(super) struct Patience {
     until: Instant,
+    /// Since when its time counts.
+    since: Instant,
     pause: Duration,
     /// What it was refused with last.
     refused: Option<Error>,
@@ -161,24 +193,19 @@ impl Run<'_> {
                 // Its uid is not known: it goes with its Pod.
                 let name = manifest::secret_name(&record.spec.sandbox, record.generation);
                 self.made.secret = Tried::Sent(name);
-                let seen = self.hub.subscribe(&pod);
+                let (pod, seen) = self.join(&pod, deadline).await?;
                 (anchor, pod, seen, Some(record))
             }
             Claim::Done(service, pod, record) => {
+                let (pod, seen) = self.join(&pod, deadline).await?;
                 let uid = pod.uid().unwrap_or_default();
-                let seen = self.hub.subscribe(&pod);
-                self.turn = None;
-                self.wait(pod, seen, deadline).await?;
-                timings.started_ms = self.elapsed_ms();
+                timings.started_ms = self.started(pod, seen, deadline).await?;
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
         };
-        self.turn = None;
         let uid = pod.uid().unwrap_or_default();
-        self.wait(pod, seen, deadline).await?;
-        timings.started_ms = self.elapsed_ms();
-        self.say(LaunchEvent::Ready);
+        timings.started_ms = self.started(pod, seen, deadline).await?;
         self.take_turn().await;
         let record = Record {
             operation: None,
@@ -188,6 +215,36 @@ impl Run<'_> {
         let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
         self.turn = None;
         Ok(self.launched(&record, uid, expires, timings))
+    }
+
+    /// Waits for what the spec wants to see, and says when that came.
+    async fn started(
+        &mut self,
+        pod: Box<Pod>,
+        seen: Subscription,
+        deadline: Deadline,
+    ) -> Result<Option<u64>, Stop> {
+        self.turn = None;
+        self.wait(pod, seen, deadline).await?;
+        // Nobody has looked at the host.
+        if self.spec.wait == Wait::None {
+            return Ok(None);
+        }
+        self.say(LaunchEvent::Ready);
+        Ok(Some(self.elapsed_ms()))
+    }
+
+    /// The Pod of an earlier attempt, which runs: what the watch of all saw of
+    /// it before it was asked about this one is not told, so it is read again.
+    async fn join(
+        &mut self,
+        found: &Pod,
+        deadline: Deadline,
+    ) -> Result<(Box<Pod>, Subscription), Stop> {
+        let seen = self.hub.subscribe(found);
+        let pod = self.cluster.pod(&found.name_any(), deadline).await?;
+        let pod = pod.filter(|pod| pod.uid() == found.uid());
+        Ok((Box::new(pod.ok_or_else(stop::gone)?), seen))
     }
 
     /// What the record of a sandbox that this attempt has made says.
@@ -304,11 +361,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// For a creation that begins now.
+    /// For a creation that begins now. All of them, and the wait for a node,
+    /// share one schedule budget.
     pub(super) fn patience(&self, deadline: Deadline) -> Patience {
-        let until = Instant::now() + self.spec.budgets.schedule;
         Patience {
-            until: until.min(deadline.instant()),
+            until: deadline.instant(),
+            since: Instant::now(),
             pause: Duration::from_millis(500),
             refused: None,
         }
@@ -324,7 +382,11 @@ impl Run<'_> {
         patience: &mut Patience,
         error: Error,
     ) -> Result<(), Error> {
-        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+        self.waited += patience.since.elapsed();
+        if !error.may_pass()
+            || self.waited + patience.pause >= self.spec.budgets.schedule
+            || Instant::now() + patience.pause >= patience.until
+        {
             return Err(match error {
                 // That the last try had too little time is not the reason.
                 Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
@@ -338,8 +400,10 @@ impl Run<'_> {
         patience.refused = Some(error);
         self.give_turn_back();
         tokio::time::sleep(patience.pause).await;
+        self.waited += patience.pause;
         patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
         self.take_turn().await;
+        patience.since = Instant::now();
         Ok(())
     }
 
@@ -390,11 +454,7 @@ impl Run<'_> {
     /// Collects evidence, deletes what was made, says so.
     async fn fail(&mut self, stop: Stop) -> Outcome {
         let mut failure = match stop {
-            Stop::Cancelled => Failure::new(
-                Reason::Cancelled,
-                "the launch was cancelled",
-                "launch again",
-            ),
+            Stop::Cancelled => stop::cancelled(),
             Stop::Error(error) => Failure::from_error(&error),
             Stop::Failure(failure) => *failure,
             Stop::Fatal(fatal) => match &self.made.pod {
@@ -433,6 +493,9 @@ impl Run<'_> {
             );
         }
         failure.sandbox.clone_from(&self.spec.sandbox);
+        if self.made.stays {
+            it_stays(&mut failure);
+        }
         Outcome::Failed(Box::new(failure))
     }
 

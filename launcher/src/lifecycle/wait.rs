@@ -26,7 +26,7 @@ impl Run<'_> {
             return Ok(());
         }
         let mut diagnosis = Diagnosis::default();
-        let mut clock = Clock::new(&self.spec.budgets);
+        let mut clock = Clock::new(&self.spec.budgets, self.waited);
         let mut said: Vec<String> = Vec::new();
         let mut verdict = self.judge(&mut diagnosis, &pod);
         drop(pod);
@@ -96,12 +96,15 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(budgets: &Budgets) -> Self {
+    /// Of the schedule budget so much is `spent`.
+    fn new(budgets: &Budgets, spent: Duration) -> Self {
         let budgets = [budgets.schedule, budgets.pull, budgets.init, budgets.start];
+        let mut left = budgets;
+        left[Stage::Schedule as usize] = budgets[0].saturating_sub(spent);
         Self {
             stage: Stage::Schedule,
             since: Instant::now(),
-            left: budgets,
+            left,
             budgets,
         }
     }
@@ -136,5 +139,18 @@ fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {
     match diagnosis.judge(pod) {
         Verdict::Fatal(fatal) => Stop::Fatal(Box::new(fatal)),
         _ => stop::gone().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_quota_took_of_the_schedule_budget_is_gone() {
+        let budgets = Budgets::default();
+        let spent = budgets.schedule / 4;
+        let clock = Clock::new(&budgets, spent);
+        assert_eq!(clock.runs_out() - clock.since, budgets.schedule - spent);
     }
 }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
 pub use store::Store;
 
@@ -29,8 +29,14 @@ pub enum Fault {
     Taken,
     /// A quota has no room for it.
     Quota,
+    /// RBAC does not allow it.
+    Deny,
     /// It is done, but this status is the answer.
     DoneButSay(u16),
+    /// It is done, and then the connection breaks in the middle of the answer.
+    DoneButReset,
+    /// It is done once the test says so, with [`FakeApi::release`].
+    Hold,
     /// It is done, but no answer ever comes.
     DoneButSilent,
     /// It is not done and no answer ever comes.
@@ -82,6 +88,8 @@ pub struct FakeApi {
     shared: Arc<Mutex<Shared>>,
     /// Told of each request.
     came: Arc<Condvar>,
+    /// One permit for each held request that may go on.
+    released: Arc<Semaphore>,
     changes: Changes,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +115,13 @@ impl FakeApi {
         let (changes, _) = broadcast::channel(1 << 14);
         let (stop, stopped) = oneshot::channel();
         let came = Arc::new(Condvar::new());
-        let router = routes::router(Arc::clone(&shared), Arc::clone(&came), changes.clone());
+        let released = Arc::new(Semaphore::new(0));
+        let router = routes::router(
+            Arc::clone(&shared),
+            Arc::clone(&came),
+            Arc::clone(&released),
+            changes.clone(),
+        );
         let thread = std::thread::spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -130,6 +144,7 @@ impl FakeApi {
             address,
             shared,
             came,
+            released,
             changes,
             stop: Some(stop),
             thread: Some(thread),
@@ -198,6 +213,11 @@ impl FakeApi {
             ));
         }
         Ok(())
+    }
+
+    /// Lets one held request go on.
+    pub fn release(&self) {
+        self.released.add_permits(1);
     }
 
     /// What came in so far.

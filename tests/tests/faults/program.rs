@@ -189,12 +189,18 @@ fn renamed() -> Outcome {
     // Events are JSON, and what follows is for people.
     let lines = ended.stderr.lines();
     let (events, words): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('{'));
-    let last = events.last().ok_or("no events")?;
-    let last: Value = serde_json::from_str(last)?;
+    let events: Vec<Value> = events
+        .into_iter()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let made = events.iter().position(|event| event["name"] == name);
+    let after = &events[made.ok_or("its creation was not said")?..];
     ensure!(
-        last["event"] == "failed" && last["sandbox"] == name,
-        "{last}"
+        after.len() > 1 && after.iter().all(|event| event["sandbox"] == name),
+        "{events:?}"
     );
+    let last = events.last().ok_or("no events")?;
+    ensure!(last["event"] == "failed", "{last}");
     ensure!(
         !words.is_empty() && words.iter().all(|line| line.starts_with("podcradle: ")),
         "{words:?}"
