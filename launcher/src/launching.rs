@@ -307,7 +307,7 @@ pub(crate) async fn many(
             let answers = work.answers.clone();
             running.spawn(async move {
                 let launch = lifecycle::launch(&engine, order, progress, cancelled.clone(), lost);
-                let (outcome, made) = launch.await;
+                let (outcome, made) = Box::pin(launch).await;
                 drop(turn);
                 answer(&engine, which, (outcome, made), cancelled, answers).await;
             });

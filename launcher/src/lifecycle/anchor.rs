@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::cleanup::Tried;
-use super::launch::{Run, SLACK, after, plus};
+use super::launch::{Patience, Run, SLACK, after, plus};
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error};
 use crate::launching::LaunchEvent;
@@ -73,7 +73,7 @@ impl Run<'_> {
         deadline: Deadline,
     ) -> Result<Service, Error> {
         self.made.service = Tried::Sent(self.spec.sandbox.clone());
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let record = Record::launching(&self.spec, self.made.generation, &self.made.attempt);
         loop {

@@ -171,6 +171,19 @@ pub(super) struct Patience {
     refused: Option<Error>,
 }
 
+impl Patience {
+    /// For a creation that begins now. All of them, and the wait for a node,
+    /// share one schedule budget.
+    pub(super) fn new(deadline: Deadline) -> Self {
+        Self {
+            until: deadline.instant(),
+            since: Instant::now(),
+            pause: Duration::from_millis(500),
+            refused: None,
+        }
+    }
+}
+
 impl Run<'_> {
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
@@ -288,7 +301,7 @@ impl Run<'_> {
         let Some(policy) = policy else {
             return Ok(());
         };
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let created = self
@@ -317,7 +330,7 @@ impl Run<'_> {
 
     /// Creates the Pod; what an earlier attempt left under the name makes room.
     async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let wanted = self.pod_for(anchor)?;
@@ -345,7 +358,7 @@ impl Run<'_> {
         let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
         let name = secret.name_any();
         self.made.secret = Tried::Sent(name.clone());
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let uid = loop {
             let created = self.cluster.create_secret(&secret, &mut in_doubt, deadline);
@@ -359,17 +372,6 @@ impl Run<'_> {
             self.made.secret = Tried::Yes(Owner { name, uid });
         }
         Ok(())
-    }
-
-    /// For a creation that begins now. All of them, and the wait for a node,
-    /// share one schedule budget.
-    pub(super) fn patience(&self, deadline: Deadline) -> Patience {
-        Patience {
-            until: deadline.instant(),
-            since: Instant::now(),
-            pause: Duration::from_millis(500),
-            refused: None,
-        }
     }
 
     /// A quota may free up, or a webhook come back, within the schedule budget:

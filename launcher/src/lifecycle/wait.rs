@@ -149,8 +149,7 @@ mod tests {
     #[test]
     fn what_a_quota_took_of_the_schedule_budget_is_gone() {
         let budgets = Budgets::default();
-        let spent = budgets.schedule / 4;
-        let clock = Clock::new(&budgets, spent);
-        assert_eq!(clock.runs_out() - clock.since, budgets.schedule - spent);
+        let clock = Clock::new(&budgets, budgets.schedule / 4);
+        assert_eq!(clock.runs_out() - clock.since, budgets.schedule * 3 / 4);
     }
 }
