@@ -13,7 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::cleanup::Tried;
-use super::launch::{Patience, Run, SLACK, after, plus};
+use super::launch::{Run, SLACK, after, plus};
+use super::make::Patience;
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error};
 use crate::launching::LaunchEvent;

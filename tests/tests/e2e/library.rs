@@ -114,8 +114,8 @@ fn unread(arch: Arch) -> Outcome {
     let caller = Caller::new(arch)?;
     let mut spec = SandboxSpec::new(&caller.name, Cluster::image(arch));
     spec.image_pull_policy = Some("IfNotPresent".to_owned());
-    spec.resources.cpu_request = "10m".to_owned();
-    spec.resources.memory_request = "32Mi".to_owned();
+    "10m".clone_into(&mut spec.resources.cpu_request);
+    "32Mi".clone_into(&mut spec.resources.memory_request);
     spec.host = ["sleep", "1000"].map(str::to_owned).to_vec();
     let mut launch = caller.launcher.launch(spec, Token::random())?;
     let mut events = launch.events().ok_or("no events")?;
