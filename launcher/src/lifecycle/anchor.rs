@@ -239,10 +239,12 @@ impl Run<'_> {
         let watch = Watch::of_object(self.cluster, resource, &object);
         self.give_turn_back();
         tokio::select! {
-            gone = watch.gone(&object, deadline) => gone?,
+            // First, since a watch that has no time left says something else.
+            biased;
             () = tokio::time::sleep_until(deadline.instant()) => {
                 return Err(stop::still_going(resource, &name, deadline.given()).into());
             }
+            gone = watch.gone(&object, deadline) => gone?,
         }
         self.take_turn().await;
         Ok(())

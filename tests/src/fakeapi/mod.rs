@@ -29,8 +29,8 @@ pub enum Fault {
     Taken,
     /// A quota has no room for it.
     Quota,
-    /// RBAC does not allow it.
-    Deny,
+    /// No Role allows it.
+    Denied,
     /// It is done, but this status is the answer.
     DoneButSay(u16),
     /// It is done, and then the connection breaks in the middle of the answer.

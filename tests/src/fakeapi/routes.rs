@@ -92,17 +92,10 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
             server.answer(&method, &request, &body)
         }
         Fault::Quota => status(403, "Forbidden", "exceeded quota: few, limited: count=0"),
-        Fault::Deny => {
-            let verb = if request.watch.is_some() {
-                "watch"
-            } else {
-                "use"
-            };
-            let of = &request.resource;
-            let text = format!(
-                r#"{of} is forbidden: User "u" cannot {verb} resource "{of}" in API group "" in the namespace "ns""#
-            );
-            status(403, "Forbidden", &text)
+        Fault::Denied => {
+            let resource = &request.resource;
+            let message = format!("{resource} is forbidden: User \"u\" cannot do that to them");
+            status(403, "Forbidden", &message)
         }
         Fault::DoneButSay(code) => {
             server.answer(&method, &request, &body);
