@@ -9,7 +9,7 @@ use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use serde_json::json;
 
-use super::support::{Expected, Row};
+use super::support::{Expected, Row, says};
 use crate::Test;
 
 pub const TESTS: &[(&str, Test)] = &[
