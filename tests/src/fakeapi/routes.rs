@@ -217,9 +217,9 @@ impl Server {
         answer
     }
 
-    /// What has happened to objects since is what they are now, and who is gone:
-    /// a watch begins with that, so that nothing between a call and its watch is
-    /// missed.
+    /// What has happened to objects since is what those are now that were written
+    /// since, and who is gone: a watch begins with that, so that nothing between
+    /// a call and its watch is missed.
     fn watch(&self, resource: &str, version: u64) -> Response {
         let shared = self.lock();
         let receiver = self.changes.subscribe();
@@ -229,6 +229,7 @@ impl Server {
         let items = now["items"].as_array().cloned().unwrap_or_default();
         let first = items
             .into_iter()
+            .filter(move |object| version_of(object) > version)
             .map(|object| json!({ "type": "MODIFIED", "object": object }));
         let later = futures::stream::unfold(receiver, |mut receiver| async move {
             receiver.recv().await.ok().map(|event| (event, receiver))
@@ -241,6 +242,11 @@ impl Server {
             .map(|event| Ok::<_, Infallible>(format!("{event}\n")));
         Response::new(Body::from_stream(events))
     }
+}
+
+fn version_of(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str();
+    version.and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// One operation of RFC 6902; whether it could be done.
