@@ -22,7 +22,7 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
     for named in &wanted {
-        render::check(&named.spec)?;
+        render::warn(&named.spec)?;
     }
     let many = wanted.len() > 1 || args.count.is_some();
     if let Some(count) = args.count {
@@ -57,6 +57,7 @@ fn check_dry_run(args: &Launch) -> Result<(), Failed> {
         ("--count", args.count.is_some()),
         ("--attach", args.attach),
         ("--token-out", args.token_out.is_some()),
+        ("--token-file", args.token_file.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Failed::input(format!(

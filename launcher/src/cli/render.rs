@@ -16,7 +16,7 @@ use super::{connect, output, timeout};
 pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), Failed> {
     let mut trees = Vec::new();
     for named in specs_of(global, wanted)? {
-        check(&named.spec)?;
+        warn(&named.spec)?;
         trees.push(Tree::of(&named.spec).map_err(|problems| refused(&problems))?);
     }
     if by == DryRun::Client {
@@ -58,10 +58,8 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
     }
 }
 
-/// Refuses, before anything is made, what no object can be made of, and names
-/// what an overlay weakens where that is allowed.
-pub fn check(spec: &SandboxSpec) -> Result<(), Failed> {
-    manifest::check(spec).map_err(|problems| refused(&problems))?;
+/// Names what an overlay weakens where that is allowed.
+pub fn warn(spec: &SandboxSpec) -> Result<(), Failed> {
     for weakening in manifest::weakenings(spec).map_err(|problems| refused(&problems))? {
         eprintln!("podcradle: allowed by allowUnsafeOverlay: {weakening}");
     }

@@ -26,6 +26,7 @@ pub struct Named {
 /// # Errors
 /// Everything that is wrong with all of them.
 pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> {
+    super::config::warn_of_misspelt(global);
     let label = wanted.name.as_deref().unwrap_or("sandbox");
     let mut problems = Vec::new();
     if let Err(rule) = name::check_rfc1123_label(label, name::MAX_LABEL) {

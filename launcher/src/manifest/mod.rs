@@ -12,6 +12,7 @@ mod properties;
 mod record;
 mod secret;
 mod service;
+mod token;
 #[cfg(test)]
 mod snapshots;
 mod tree;
@@ -20,9 +21,10 @@ mod volumes;
 pub use admitted::check as check_admitted;
 pub use network::network_policy;
 pub use pod::{check, pod, weakenings};
-pub use record::{MAX_RECORD, Operation, Record};
+pub use record::{MAX_RECORD, Operation, Record, forget_values};
 pub use secret::{secret, secret_name};
 pub use service::service;
+pub use token::check_token;
 pub use tree::Tree;
 pub(crate) use tree::redacted;
 

@@ -11,7 +11,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::overlay::random::{change, overlay};
-use super::{Owner, Record, TOKEN_GATE, labels, network_policy, pod, secret, service};
+use super::{Owner, TOKEN_GATE, Tree, check_token, labels, pod, secret};
 use crate::name;
 use crate::spec::{
     Inject, Mount, NetworkPolicy, Profile, Repo, Restart, SandboxSpec, TokenDelivery,
@@ -31,8 +31,9 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 fn mount() -> impl Strategy<Value = Mount> {
-    (word(), word(), any::<bool>(), any::<bool>()).prop_map(|(path, name, claim, writable)| Mount {
-        path: format!("/mnt/{path}"),
+    let above = select(vec!["/mnt", "/data", "/srv/$(HOME)", "/var/lib/a-b"]);
+    (above, word(), word(), any::<bool>(), any::<bool>()).prop_map(|(above, path, name, claim, writable)| Mount {
+        path: format!("{above}/{path}"),
         claim: claim.then(|| name.clone()),
         secret: (!claim).then_some(name),
         writable: claim && writable,
@@ -78,11 +79,65 @@ fn host() -> impl Strategy<Value = SandboxSpec> {
         )
 }
 
+/// Where a Pod may go, as YAML has it.
+fn placed() -> impl Strategy<Value = SandboxSpec> {
+    (
+        host(),
+        option::of(word()),
+        option::of(word()),
+        select(vec![None, Some("amd64"), Some("arm64")]),
+        vec(word(), 0..3),
+        option::of(word()),
+        option::of((word(), word())),
+    )
+        .prop_map(|(mut spec, prep, secret, arch, taints, zone, classes)| {
+            spec.prep_image = prep;
+            spec.credentials_secret = secret;
+            spec.arch = arch.map(str::to_owned);
+            let tolerations = taints.iter().map(|taint| json!({"key": taint, "value": "x"}));
+            spec.tolerations = tolerations
+                .map(|one| serde_json::from_value(one).unwrap())
+                .collect();
+            let near = zone.map(|zone| {
+                json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"zone": zone}}}]}})
+            });
+            spec.affinity = near.map(|near| serde_json::from_value(near).unwrap());
+            let (runtime, priority) = classes.unzip();
+            spec.runtime_class = runtime;
+            spec.priority_class = priority;
+            spec
+        })
+}
+
+/// Where things are in the containers, and how much of them there is.
+fn shaped() -> impl Strategy<Value = SandboxSpec> {
+    (
+        placed(),
+        "/(home|srv|data)/[a-z]{1,8}(/[a-z$().-]{1,8}x)?",
+        "(/opt/[a-z]{1,8}|/usr/local/bin|/)",
+        "[A-Z][A-Z0-9]{0,6}",
+        1..9u32,
+        option::of(1..9u32),
+    )
+        .prop_map(|(mut spec, home, init_dir, prefix, cpus, disk)| {
+            spec.home = home;
+            spec.init_dir = init_dir;
+            spec.env_prefix = prefix;
+            spec.resources.cpu_request = format!("{cpus}00m");
+            spec.resources.cpu_limit = cpus.to_string();
+            spec.resources.memory_limit = format!("{cpus}Gi");
+            spec.resources.memory_request = format!("{cpus}e8");
+            spec.resources.ephemeral_storage_limit = disk.map(|disk| format!("{disk}G"));
+            spec
+        })
+}
+
 fn spec() -> impl Strategy<Value = SandboxSpec> {
     let ranges = select(vec!["0.0.0.0/0", "10.0.0.0/8", "::/0", "169.254.169.0/24"]);
     let servers = select(vec!["http://10.1.2.3:8080", "https://[2001:db8::1]/x"]);
     (
-        host(),
+        shaped(),
         vec(mount(), 0..4),
         btree_map(word(), word(), 0..3),
         vec(word(), 0..3),
@@ -158,7 +213,10 @@ fn confined(spec: &PodSpec) {
     assert_eq!(pod.run_as_non_root, Some(true));
     assert_ne!(pod.run_as_user, Some(0));
     let seccomp = pod.seccomp_profile.as_ref().unwrap();
-    assert!(["RuntimeDefault", "Localhost"].contains(&seccomp.type_.as_str()));
+    assert_eq!(seccomp.type_, "RuntimeDefault");
+    assert!(pod.run_as_user.is_some() && pod.run_as_group.is_some_and(|group| group != 0));
+    assert!(pod.fs_group.is_some_and(|group| group != 0));
+    assert_eq!(pod.supplemental_groups.as_deref().unwrap_or_default(), [0; 0]);
     for flag in [
         spec.host_pid,
         spec.host_ipc,
@@ -177,8 +235,10 @@ fn confined(spec: &PodSpec) {
         let capabilities = context.capabilities.as_ref().unwrap();
         let dropped = capabilities.drop.iter().flatten();
         assert!(dropped.into_iter().any(|name| name == "ALL"));
-        let added = capabilities.add.iter().flatten();
-        assert!(added.into_iter().all(|name| name == "NET_BIND_SERVICE"));
+        assert_eq!(capabilities.add.as_deref().unwrap_or_default(), [""; 0]);
+        assert_ne!(context.run_as_group, Some(0));
+        let seccomp = context.seccomp_profile.as_ref();
+        assert!(seccomp.is_none_or(|profile| profile.type_ == "RuntimeDefault"));
     }
     for volume in spec.volumes.iter().flatten() {
         assert_eq!(volume.host_path, None, "{}", volume.name);
@@ -207,22 +267,90 @@ fn base64_of(secret: &k8s_openapi::api::core::v1::Secret) -> String {
     value.as_str().unwrap().to_owned()
 }
 
+/// Puts a text somewhere into a spec.
+type Place = fn(&mut SandboxSpec, String);
+
+/// Every kind of place that ends in an object.
+const PLACES: [(&str, Place); 22] = [
+    ("env", |spec, text| drop(spec.env.insert("A".into(), text))),
+    ("host", |spec, text| spec.host.push(text)),
+    ("host", |spec, text| spec.host.push(format!("--token={text}"))),
+    ("server", |spec, text| spec.server = Some(format!("https://s/{text}"))),
+    ("hostId", |spec, text| spec.host_id = text),
+    ("hostName", |spec, text| spec.host_name = format!("a {text}")),
+    ("launchId", |spec, text| spec.launch_id = text),
+    ("image", |spec, text| spec.image = format!("image:{text}")),
+    ("prepImage", |spec, text| spec.prep_image = Some(text)),
+    ("home", |spec, text| spec.home = format!("/home/{text}")),
+    ("initDir", |spec, text| spec.init_dir = format!("/{text}")),
+    ("repo", |spec, text| {
+        spec.repo = Some(Repo { url: "https://g/x".into(), branch: Some(text), dir: "x".into() });
+    }),
+    ("repo", |spec, text| {
+        spec.repo = Some(Repo { url: format!("https://g/{text}"), ..Repo::default() });
+    }),
+    ("labels", |spec, text| drop(spec.labels.insert("a".into(), text))),
+    ("labels", |spec, text| drop(spec.labels.insert(text, "a".into()))),
+    ("nodeSelector", |spec, text| drop(spec.node_selector.insert("a".into(), text))),
+    ("imagePullSecrets", |spec, text| spec.image_pull_secrets.push(text)),
+    ("credentialsSecret", |spec, text| spec.credentials_secret = Some(text)),
+    ("mounts", |spec, text| {
+        let path = format!("/x/{text}");
+        let secret = Some("s".into());
+        spec.mounts.push(Mount { path, claim: None, secret, writable: false });
+    }),
+    ("tolerations", |spec, text| {
+        spec.tolerations = serde_json::from_value(json!([{"key": "a", "value": text}])).unwrap();
+    }),
+    ("overlay", |spec, text| {
+        let container = json!({"name": "host", "env": [{"name": "A", "value": text}]});
+        spec.overlay = json!({"spec": {"containers": [container]}}).as_object().cloned();
+    }),
+    ("overlay", |spec, text| {
+        spec.overlay = json!({"metadata": {"annotations": {"a": text}}}).as_object().cloned();
+    }),
+];
+
+/// A caller's own token, such that it may stand at each of the places.
+fn token() -> impl Strategy<Value = Token> {
+    "[a-f0-9]{20,30}x".prop_map(|text| Token::read("a property", text.as_bytes()).unwrap())
+}
+
 proptest! {
     #[test]
-    fn any_valid_spec_makes_valid_objects_without_the_token(spec in spec()) {
+    fn no_object_of_a_spec_that_is_not_refused_holds_the_token(
+        spec in spec(), token in token(), place in option::of(select(&PLACES[..])),
+        encoded in any::<bool>(),
+    ) {
+        let mut spec = spec;
+        // Without padding, as some show it.
+        let base64 = base64_of(&secret(&spec, 1, &owner(), &token));
+        let base64 = base64.trim_end_matches('=').to_owned();
+        if let Some((_, put)) = place {
+            put(&mut spec, if encoded { base64.clone() } else { token.expose().to_owned() });
+        }
+        let tree = Tree::of(&spec).unwrap();
+        let text = json!([tree.service, tree.network_policy, tree.pod]).to_string();
+        let holds = text.contains(token.expose()) || text.contains(&base64);
+        prop_assert_eq!(holds, place.is_some(), "a place that ends in no object");
+        match (check_token(&spec, &token), place) {
+            (Ok(()), None) => {}
+            (Err(refused), Some((field, _))) => {
+                let line = refused.to_string();
+                prop_assert!(line.starts_with(field), "{}, not {}", line, field);
+                prop_assert!(!line.contains(token.expose()) && !line.contains(&base64));
+            }
+            (checked, place) => prop_assert!(false, "{checked:?} of {:?}", place.map(|p| p.0)),
+        }
+    }
+
+    #[test]
+    fn any_valid_spec_makes_valid_objects(spec in spec()) {
         let made = pod(&spec, 1, &owner()).unwrap();
         ours(&spec, &made);
         consistent(made.spec.as_ref().unwrap());
         confined(made.spec.as_ref().unwrap());
-        let token = Token::random();
-        let secret = secret(&spec, 1, &owner(), &token);
-        let expires = jiff::Timestamp::UNIX_EPOCH;
-        let others = json!([
-            made, service(&Record::launching(&spec, 1, ""), expires),
-            network_policy(&spec, 1, &owner()),
-        ]).to_string();
-        prop_assert!(!others.contains(token.expose()));
-        prop_assert!(!others.contains(&base64_of(&secret)));
+        let secret = secret(&spec, 1, &owner(), &Token::random());
         prop_assert!(name::check_rfc1123_subdomain(secret.metadata.name.as_ref().unwrap()).is_ok());
         prop_assert_eq!(secret.metadata.owner_references.unwrap().len(), 1);
     }
