@@ -1,5 +1,8 @@
 //! `podcradle`: arguments in, results on stdout, everything else on stderr.
 
+// They panic where nobody reads any more; `say` and `output` do not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod cli;
 
 fn main() -> std::process::ExitCode {

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::CALLS;
 use super::exit::{self, Failed};
+use super::say::say;
 
 /// What ends the stay before the host does.
 pub struct Until<'a> {
@@ -37,7 +38,7 @@ pub async fn stay(
                 let how = format!("{}: {}", launched.sandbox, redact(&end.how));
                 let code = end.exit_code.map_or(exit::LAUNCH, code_of);
                 if code == 0 {
-                    eprintln!("podcradle: {how}");
+                    say(&how);
                 }
                 (code != 0).then(|| Failed::new(code, how))
             }
@@ -49,7 +50,7 @@ pub async fn stay(
                 None => signals.recv().await,
             }
         } => {
-            eprintln!("podcradle: deleting {}; once more to quit at once", launched.sandbox);
+            say(&format!("deleting {}; once more to quit at once", launched.sandbox));
             let code = u8::try_from(128 + number).unwrap_or(exit::UNEXPECTED);
             Some(Failed::new(code, format!("{} was deleted", launched.sandbox)))
         }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::args::{Global, InCluster, Output, Wanted};
 use super::exit::Failed;
 use super::output;
+use super::say::say;
 use super::spec::merged;
 
 /// One value: its key, what it is, who set it.
@@ -33,7 +34,9 @@ pub fn warn_of_misspelt(global: &Global) {
         )
         .collect();
     for (name, near) in global.environment.misspelt(&known) {
-        eprintln!("podcradle: {name} is no variable of podcradle; did you mean {near}?");
+        say(&format!(
+            "{name} is no variable of podcradle; did you mean {near}?"
+        ));
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use podcradle_launcher::cluster::Error;
 use podcradle_launcher::outcome::{Failure, Reason};
 
+use super::say::say;
+
 /// Something that was not foreseen.
 pub const UNEXPECTED: u8 = 1;
 /// Bad input: a flag, a name, a file, the kubeconfig.
@@ -58,7 +60,7 @@ impl Failed {
     /// Says why on stderr.
     pub fn report(self) -> ExitCode {
         for line in self.lines {
-            eprintln!("podcradle: {line}");
+            say(&line);
         }
         ExitCode::from(self.code)
     }

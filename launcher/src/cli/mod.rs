@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod render;
 mod results;
+mod say;
 mod sessions;
 mod settings;
 mod signals;
@@ -102,6 +103,8 @@ fn logging(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_writer(std::io::stderr)
+        // It would panic where stderr is gone.
+        .log_internal_errors(false)
         .without_time()
         .init();
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::args::Output;
 use super::exit::Failed;
+use super::say::printable;
 
 /// Writes to stdout.
 pub fn print(text: &str) -> Result<(), Failed> {
@@ -61,7 +62,7 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     for row in std::iter::once(&heading).chain(rows) {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}   ");
+            let _ = write!(line, "{:width$}   ", printable(cell));
         }
         text.push_str(line.trim_end());
         text.push('\n');

@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use podcradle_launcher::{LaunchEvent, Outcome};
 use serde_json::{Value, json};
 
+use super::say::{printable, say};
+
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
@@ -63,7 +65,7 @@ impl Progress {
             How::Live(all, lines) => {
                 let name = self.names.get(which).cloned().unwrap_or_default();
                 let line = lines.entry(which).or_insert_with(|| live_line(all, name));
-                line.set_message(text(event));
+                line.set_message(printable(&text(event)).into_owned());
             }
         }
     }
@@ -102,12 +104,12 @@ impl Progress {
     pub fn note(&self, line: &str) {
         match &self.how {
             How::Live(all, _) => {
-                let _ = all.println(format!("podcradle: {line}"));
+                let _ = all.println(format!("podcradle: {}", printable(line)));
             }
             How::Json => write_json(&json!({
                 "time": Timestamp::now().to_string(), "event": "note", "message": line,
             })),
-            _ => eprintln!("podcradle: {line}"),
+            _ => say(line),
         }
     }
 
@@ -129,7 +131,7 @@ impl Progress {
     fn line(&self, which: usize, text: &str) {
         let name = self.names.get(which).filter(|_| self.names.len() > 1);
         let name = name.map_or_else(String::new, |name| format!("{name}: "));
-        eprintln!("podcradle: {name}{text}");
+        say(&format!("{name}{text}"));
     }
 
     fn json(&self, which: usize, fields: &Value) {

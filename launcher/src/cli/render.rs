@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::args::{DryRun, Global, Output, Wanted};
 use super::exit::{self, Failed};
+use super::say::say;
 use super::spec::specs_of;
 use super::{connect, output, timeout};
 
@@ -23,7 +24,7 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
         let objects: Vec<_> = trees.iter().flat_map(Tree::shown).collect();
         return print(global.output, &objects);
     }
-    eprintln!("podcradle: without owners, whose uids the API server gives");
+    say("without owners, whose uids the API server gives");
     let launcher = connect(global)?;
     let mut accepted = Vec::new();
     let mut failed = None;
@@ -61,7 +62,7 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
 /// Names what an overlay weakens where that is allowed.
 pub fn warn(spec: &SandboxSpec) -> Result<(), Failed> {
     for weakening in manifest::weakenings(spec).map_err(|problems| refused(&problems))? {
-        eprintln!("podcradle: allowed by allowUnsafeOverlay: {weakening}");
+        say(&format!("allowed by allowUnsafeOverlay: {weakening}"));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::args::Output;
 use super::exit::{self, Failed};
 use super::output;
+use super::say::say;
 
 /// The result of a launch of one.
 pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(), Failed> {
@@ -72,7 +73,7 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
                 ]);
                 values.push(json!({ "sandbox": name, "error": failure }));
                 evidence(failure, &format!("{name}: "));
-                eprintln!("podcradle: {name}: {} ({})", failure.message, failure.hint);
+                say(&format!("{name}: {} ({})", failure.message, failure.hint));
             }
         }
     }
@@ -99,12 +100,12 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
 
 fn evidence(failure: &Failure, whose: &str) {
     for event in &failure.events {
-        eprintln!("podcradle: {whose}event: {event}");
+        say(&format!("{whose}event: {event}"));
     }
     for line in failure.log.iter().flat_map(|log| log.lines()) {
-        eprintln!("podcradle: {whose}log: {line}");
+        say(&format!("{whose}log: {line}"));
     }
     for left in &failure.left {
-        eprintln!("podcradle: {whose}may be left behind: {left}");
+        say(&format!("{whose}may be left behind: {left}"));
     }
 }

@@ -241,6 +241,8 @@ pub fn by_status(call: Call, status: &Status) -> Error {
     let message = status.message.clone();
     match status.code {
         401 => Error::Unauthorized { call, message },
+        // In its words, whatever these are.
+        403 if by_admission(&message) => Error::Policy { call, message },
         403 => forbidden(call, message),
         404 if message.contains("namespaces \"") => Error::Namespace { call, message },
         404 => Error::NotFound { call },
@@ -349,6 +351,17 @@ mod tests {
         ));
         let psa = r#"pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true"#;
         assert!(matches!(class(403, "Forbidden", psa), Error::Policy { .. }));
+        for said in [
+            r#"container "x" cannot run as root"#,
+            "exceeded quota of GPUs",
+        ] {
+            let webhook =
+                format!(r#"admission webhook "policy.example" denied the request: {said}"#);
+            assert!(matches!(
+                class(403, "Forbidden", &webhook),
+                Error::Policy { .. }
+            ));
+        }
         let gone = r#"pods "a" is forbidden: unable to create new content in namespace ns because it is being terminated"#;
         assert!(matches!(
             class(403, "Forbidden", gone),

@@ -12,6 +12,7 @@ use kube::Client;
 use kube::client::Body;
 
 use super::config::{ConfigError, Source, load};
+use super::retry_after::as_status;
 
 /// Longest an exec plugin may take; one that asks a person is slow.
 const CREDENTIALS: Duration = Duration::from_mins(1);
@@ -69,7 +70,7 @@ pub(super) async fn renewing(
     });
     let service = tower::service_fn(move |request| {
         let renewed = Arc::clone(&renewed);
-        async move { renewed.send(request).await }
+        async move { as_status(renewed.send(request).await?).await }
     });
     Ok(Client::new(service, namespace))
 }

@@ -8,6 +8,7 @@ mod config;
 mod kubeconfig;
 mod objects;
 mod proxy;
+mod retry_after;
 mod throttle;
 pub(crate) use objects::pods_of;
 

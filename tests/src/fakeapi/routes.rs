@@ -247,6 +247,14 @@ fn exists(resource: &str) -> Response {
 }
 
 fn refusal(code: u16) -> Response {
+    if code == 429 {
+        // As priority and fairness refuses: no Status.
+        let mut response = text("Too many requests, please try again later.\n".to_owned());
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let headers = response.headers_mut();
+        headers.insert("retry-after", axum::http::HeaderValue::from(1));
+        return response;
+    }
     let reason = match code {
         404 => "NotFound",
         409 => "Conflict",
@@ -259,7 +267,7 @@ fn refusal(code: u16) -> Response {
 fn status(code: u16, reason: &str, message: &str) -> Response {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "reason": reason, "message": message, "details": { "retryAfterSeconds": u8::from(code == 429) },
+        "reason": reason, "message": message,
     });
     let mut response = object(&body);
     *response.status_mut() =

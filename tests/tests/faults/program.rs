@@ -8,7 +8,7 @@ use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Stop, Suite, skip};
 use podcradle_tests::pidns::Pty;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::ambiguous::once;
@@ -49,6 +49,7 @@ pub fn add(suite: &mut Suite) {
         Ok(())
     });
     suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
+    suite.test("nobody_to_tell_is_no_reason_to_leave_anything", unheard);
     suite.test("a_dry_run_refuses_what_it_would_ignore", || {
         let bed = Bed::well()?;
         for option in [&["--count", "2"][..], &["--attach"], &["--token-out", "x"]] {
@@ -103,6 +104,39 @@ fn live() -> Outcome {
         output.stdout == format!("{NAME}\n").as_bytes(),
         "{output:?}"
     );
+    Ok(())
+}
+
+/// `2>&1 | tee log`, whose reader Ctrl-C ends first; and a log on a full disk.
+fn unheard() -> Outcome {
+    for form in ["plain", "json", "none"] {
+        for full in [false, true] {
+            let bed = Bed::well()?;
+            bed.api.kubelet(Vec::new());
+            let mut command = program(&bed)?;
+            command.args(["--progress", form]);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            let reader = if full {
+                command.stderr(std::fs::File::options().write(true).open("/dev/full")?);
+                None
+            } else {
+                let (reader, writer) = std::io::pipe()?;
+                command.stderr(writer);
+                Some(reader)
+            };
+            let mut child = command.spawn()?;
+            drop(command);
+            bed.api.wait_for(|so_far| so_far.calls("PATCH pods") > 0)?;
+            drop(reader);
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            kill_process(pid.ok_or("no pid")?, Signal::INT)?;
+            let ended = child.wait()?;
+            ensure!(ended.code() == Some(130), "{form}, {full}: {ended:?}");
+            bed.api.collect();
+            let left = bed.api.objects();
+            ensure!(left.is_empty(), "{form}, {full}: {left:?}");
+        }
+    }
     Ok(())
 }
 

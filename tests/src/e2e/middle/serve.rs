@@ -209,29 +209,30 @@ fn seen(request: &Request<hyper::body::Incoming>) -> Seen {
     Seen { verb, resource }
 }
 
-fn status(code: u16, seconds: u32) -> Value {
+fn status(code: u16) -> Value {
     let reason = match code {
         401 => "Unauthorized",
         410 => "Expired",
-        429 => "TooManyRequests",
         504 => "Timeout",
         _ => "InternalError",
     };
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
-        "reason": reason, "message": "as the test wants it", "details": {"retryAfterSeconds": seconds},
+        "reason": reason, "message": "as the test wants it",
     })
 }
 
 fn refusal(code: u16, seconds: u32) -> Response<Body> {
-    let mut response = Response::new(Body::from(status(code, seconds).to_string()));
+    // Priority and fairness refuses in plain text.
+    let (kind, text) = match code {
+        429 => ("text/plain", "Too many requests.\n".to_owned()),
+        _ => ("application/json", status(code).to_string()),
+    };
+    let mut response = Response::new(Body::from(text));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(
-        "content-type",
-        axum::http::HeaderValue::from_static("application/json"),
-    );
+    headers.insert("content-type", axum::http::HeaderValue::from_static(kind));
     if seconds > 0 {
         headers.insert("retry-after", axum::http::HeaderValue::from(seconds));
     }
@@ -289,7 +290,7 @@ where
             WatchFault::Silence => std::future::pending().await,
             WatchFault::End => None,
             WatchFault::Gone => {
-                let event = json!({ "type": "ERROR", "object": status(410, 0) });
+                let event = json!({ "type": "ERROR", "object": status(410) });
                 Some(Ok(format!("{event}\n").into_bytes()))
             }
             WatchFault::Truncated => {
