@@ -45,24 +45,21 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
     let sandboxes = merged(global, wanted)?;
     let head = global_rows(global);
     let rows: Vec<_> = sandboxes.iter().map(sandbox_rows).collect();
-    match global.output {
-        format @ (Output::Json | Output::Yaml) => {
-            let one = |rows: &[Row]| -> Value {
-                let rows = rows.iter().map(|(key, value, origin)| {
-                    (key.clone(), json!({ "value": value, "from": origin }))
-                });
-                rows.collect::<Map<_, _>>().into()
-            };
-            let all: Vec<_> = rows.iter().map(|rows| one(rows)).collect();
-            output::data(format, &json!({ "global": one(&head), "sandboxes": all }))?;
-        }
-        _ => {
-            let tables = rows.iter().map(|rows| {
-                let rows: Vec<_> = head.iter().chain(rows).map(cells).collect();
-                output::table(&["FIELD", "VALUE", "FROM"], &rows)
+    if let format @ (Output::Json | Output::Yaml) = global.output {
+        let one = |rows: &[Row]| -> Value {
+            let rows = rows.iter().map(|(key, value, origin)| {
+                (key.clone(), json!({ "value": value, "from": origin }))
             });
-            output::print(&tables.collect::<Vec<_>>().join("\n"))?;
-        }
+            rows.collect::<Map<_, _>>().into()
+        };
+        let all: Vec<_> = rows.iter().map(|rows| one(rows)).collect();
+        output::data(format, &json!({ "global": one(&head), "sandboxes": all }))?;
+    } else {
+        let tables = rows.iter().map(|rows| {
+            let rows: Vec<_> = head.iter().chain(rows).map(cells).collect();
+            output::table(&["FIELD", "VALUE", "FROM"], &rows)
+        });
+        output::print(&tables.collect::<Vec<_>>().join("\n"))?;
     }
     let problems = sandboxes
         .into_iter()

@@ -146,6 +146,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_an_overlay_comes_with_all_other_problems() {
+        let file = "\
+            [{image: a, overlay: {spec: {hostPID: true, hostIpc: true}}},\n\
+            {image: A, overlay: {metadata: {name: x}}},\n\
+            {image: a, host: [HUGE]}]"
+            .replace("HUGE", &"x".repeat(20_000));
+        let error = specs(&["--grace", "29"], &file).unwrap_err();
+        for (start, rule) in [
+            ("[0]: overlay.spec.hostIpc", "did you mean hostIPC?"),
+            ("[1]: image", "must be an image reference"),
+            ("[1]: overlay.metadata.name", "must be"),
+            ("[2]: spec", "must be at most"),
+            ("--grace", "grace 29"),
+        ] {
+            let lines = error.split("\", \"");
+            let mut found = lines.filter(|line| line.contains(start) && line.contains(rule));
+            assert!(found.next().is_some(), "{start}: {error}");
+        }
+        let bad = r#"{"spec": {"hostPID": true}}"#;
+        let error = specs(&["--overlay", bad], "{image: a}").unwrap_err();
+        assert!(error.contains("--overlay: overlay.spec.hostPID"), "{error}");
+    }
+
+    #[test]
     fn a_label_that_is_wrong_is_named_once() {
         let error = specs(&["--name", "a_b"], "[{image: a}, {image: b}]").unwrap_err();
         assert_eq!(error.matches("a_b").count(), 1, "{error}");

@@ -9,12 +9,14 @@ mod overlay;
 mod pod;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod random;
 mod record;
 mod secret;
 mod service;
-mod token;
 #[cfg(test)]
 mod snapshots;
+mod token;
 mod tree;
 mod volumes;
 

@@ -15,7 +15,11 @@ use crate::token::Token;
 pub fn check_token(spec: &SandboxSpec, token: &Token) -> Result<(), Problems> {
     let found = |field: String, rule: &str| {
         let value = "[redacted]";
-        Err(Problems(vec![Problem { field, value: value.to_owned(), rule: rule.to_owned() }]))
+        Err(Problems(vec![Problem {
+            field,
+            value: value.to_owned(),
+            rule: rule.to_owned(),
+        }]))
     };
     // The values of variables are in the Pod, but not in the serialized spec.
     let variables = spec.env.iter().find(|(_, value)| token.is_in(value));
@@ -53,39 +57,4 @@ fn place(value: &Value, at: &str, token: &Token) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(token: &str, change: impl FnOnce(&mut SandboxSpec)) -> String {
-        let token = Token::read("a test", token.as_bytes()).unwrap();
-        let mut spec = SandboxSpec::new("podcradle-a-000000", "image:1");
-        change(&mut spec);
-        let found = check_token(&spec, &token).err();
-        found.map(|found| found.to_string()).unwrap_or_default()
-    }
-
-    #[test]
-    fn the_field_that_holds_the_token_is_named_and_its_value_is_not() {
-        let token = "0123456789abcdef-secret";
-        let encoded = "MDEyMzQ1Njc4OWFiY2RlZi1zZWNyZXQ=";
-        assert_eq!(refused(token, |_| ()), "");
-        let key = |spec: &mut SandboxSpec| drop(spec.labels.insert(token.into(), "a".into()));
-        let value = |spec: &mut SandboxSpec| drop(spec.env.insert("A".into(), token.into()));
-        for (field, line) in [
-            ("host[1]", refused(token, |s| s.host = vec!["a".into(), format!("--t={token}")])),
-            ("host[0]", refused(token, |s| s.host = vec![encoded.into()])),
-            ("env.A", refused(token, value)),
-            ("labels", refused(token, key)),
-            ("sandbox", refused("podcradle-a", |_| ())),
-        ] {
-            assert!(line.starts_with(&format!("{field} \"[redacted]\": holds the token")), "{line}");
-            assert!(!line.contains(token) && !line.contains(encoded), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_token_that_every_pod_says_is_none() {
-        let line = refused("workspace-prep", |_| ());
-        assert!(line.starts_with("token \"[redacted]\": is part of what every Pod says"), "{line}");
-    }
-}
+mod tests;

@@ -183,7 +183,11 @@ impl Field {
         let wrong = |text: &str, rule: &str| Problem::new(origin.field("", ""), text, rule);
         let last = texts.last().map_or("", String::as_str);
         // A repository is taken away with its branch and directory.
-        let whole = if self.path == "repo.url" { "repo" } else { self.path };
+        let whole = if self.path == "repo.url" {
+            "repo"
+        } else {
+            self.path
+        };
         let nothing = || vec![Setting::new(whole, Value::Null, origin)];
         // Nothing takes away what lower layers set, and what stood before it.
         let end = texts.iter().rposition(String::is_empty);

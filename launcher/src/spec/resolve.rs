@@ -131,7 +131,7 @@ impl Merged {
     }
 
     /// The innermost part of a field's path that somebody set, and who.
-    fn found<'a>(&'a self, field: &'a str) -> Option<(&'a str, &'a Origin)> {
+    fn found<'a>(&self, field: &'a str) -> Option<(&'a str, &Origin)> {
         let mut path = field;
         loop {
             if let Some(origin) = self.origins.get(path) {
@@ -165,7 +165,12 @@ impl Merged {
                 return Err(Problems(problems));
             }
         };
-        self.fill(&mut spec, label);
+        if spec.sandbox.is_empty() {
+            spec.sandbox = name::generate(label);
+        }
+        if spec.launch_id.is_empty() {
+            spec.launch_id = name::random_hex(8);
+        }
         self.pass_through(&mut spec, environment, &mut problems);
         self.contradictions(&spec, &mut problems);
         let found = spec
@@ -196,15 +201,6 @@ impl Merged {
             .map(|env| env.keys().cloned().collect::<Vec<_>>());
         tree["env"] = names.unwrap_or_default().into();
         serde_json::from_value(tree).map_err(|error| error.to_string())
-    }
-
-    fn fill(&self, spec: &mut SandboxSpec, label: &str) {
-        if spec.sandbox.is_empty() {
-            spec.sandbox = name::generate(label);
-        }
-        if spec.launch_id.is_empty() {
-            spec.launch_id = name::random_hex(8);
-        }
     }
 
     /// Whoever sets up the configuration knows what is in its image.

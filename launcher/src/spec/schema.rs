@@ -15,9 +15,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let sections = ["Repo", "Resources", "Budgets", "NetworkPolicy"];
     let sections = sections.map(|name| format!("/$defs/{name}/properties"));
     for fields in ["/properties".to_owned()].into_iter().chain(sections) {
-        let fields = schema
-            .pointer_mut(&fields)
-            .and_then(Value::as_object_mut);
+        let fields = schema.pointer_mut(&fields).and_then(Value::as_object_mut);
         fields
             .into_iter()
             .flat_map(Map::values_mut)
@@ -29,7 +27,10 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 /// In a file `null` takes away what lower layers set, whatever the field; of
 /// labels one by one too.
 fn or_null(node: &mut Value) {
-    if let Some(members) = node.get_mut("additionalProperties").filter(|m| m.is_object()) {
+    if let Some(members) = node
+        .get_mut("additionalProperties")
+        .filter(|m| m.is_object())
+    {
         or_null(members);
     }
     if allows(node, "null") {
@@ -90,10 +91,12 @@ pub(super) fn at<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
 /// a list are passed through.
 pub(crate) fn keys<'a>(root: &'a Value, path: &str) -> impl Iterator<Item = &'a str> {
     let keys = path.split('.').filter(|key| !key.is_empty());
-    let node = keys.into_iter().try_fold(elements(root, root), |node, key| {
-        let node = node.get("properties")?.get(key)?;
-        Some(elements(root, node))
-    });
+    let node = keys
+        .into_iter()
+        .try_fold(elements(root, root), |node, key| {
+            let node = node.get("properties")?.get(key)?;
+            Some(elements(root, node))
+        });
     let known = node.and_then(|node| node.get("properties")?.as_object());
     known.into_iter().flatten().map(|(key, _)| key.as_str())
 }
@@ -101,7 +104,8 @@ pub(crate) fn keys<'a>(root: &'a Value, path: &str) -> impl Iterator<Item = &'a 
 /// What the elements of a list are, or a list's elements' elements.
 fn elements<'a>(root: &'a Value, node: &'a Value) -> &'a Value {
     let node = plain(root, node);
-    node.get("items").map_or(node, |items| elements(root, items))
+    node.get("items")
+        .map_or(node, |items| elements(root, items))
 }
 
 /// The schema as it is published.

@@ -229,7 +229,11 @@ impl Found {
         let groups = &now["supplementalGroups"];
         let known = |group| items(&before["supplementalGroups"]).any(|known| known == group);
         if !items(groups).all(known) {
-            self.weaker(&format!("{at}.supplementalGroups"), groups, "must be absent");
+            self.weaker(
+                &format!("{at}.supplementalGroups"),
+                groups,
+                "must be absent",
+            );
         }
         self.context(at, now);
         for list in ["initContainers", "containers"] {

@@ -418,7 +418,7 @@ fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
         ),
         (
             json!({"spec": {"containers": [{"name": "host", "env": [{"name": "A", "value": 5}]}]}}),
-            "overlay.spec.containers[0].env[2].value",
+            "overlay.spec.containers[0].env[4].value",
         ),
         (json!({"status": {}}), "overlay.status"),
         (json!({"kind": "Job"}), "overlay.kind"),

@@ -78,10 +78,20 @@ fn requirement(at: &str, one: &NodeSelectorRequirement, c: &mut Checks) {
 /// A field of the node itself: its name is the only one there is.
 fn field(at: &str, one: &NodeSelectorRequirement, c: &mut Checks) {
     let known = one.key == "metadata.name";
-    c.require(known, &format!("{at}.key"), &one.key, "must be metadata.name");
+    c.require(
+        known,
+        &format!("{at}.key"),
+        &one.key,
+        "must be metadata.name",
+    );
     let operator = one.operator.as_str();
     let right = ["In", "NotIn"].contains(&operator);
-    c.require(right, &format!("{at}.operator"), operator, "must be In or NotIn");
+    c.require(
+        right,
+        &format!("{at}.operator"),
+        operator,
+        "must be In or NotIn",
+    );
     match one.values.as_deref() {
         Some([node]) => c.name(
             &format!("{at}.values[0]"),
@@ -115,7 +125,11 @@ fn pods(
 fn pod(at: &str, term: &PodAffinityTerm, c: &mut Checks) {
     let topology = &term.topology_key;
     key(&format!("{at}.topologyKey"), topology, c);
-    selector(&format!("{at}.labelSelector"), term.label_selector.as_ref(), c);
+    selector(
+        &format!("{at}.labelSelector"),
+        term.label_selector.as_ref(),
+        c,
+    );
     selector(
         &format!("{at}.namespaceSelector"),
         term.namespace_selector.as_ref(),
@@ -240,23 +254,63 @@ mod tests {
         let at = format!("affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms");
         refused(&at, "must have a term", with(of_node(&json!([]))));
         for (wrong, field, rule) in [
-            (json!({"key": "zone", "operator": "Equals", "values": ["a"]}), "operator", "one of In"),
-            (json!({"key": "zone", "operator": "In"}), "operator", "needs values"),
-            (json!({"key": "zone", "operator": "Exists", "values": ["a"]}), "operator", "has no values"),
-            (json!({"key": "zone", "operator": "Gt", "values": ["1", "2"]}), "operator", "one value"),
-            (json!({"key": "zone", "operator": "Lt", "values": ["few"]}), "operator", "whole number"),
+            (
+                json!({"key": "zone", "operator": "Equals", "values": ["a"]}),
+                "operator",
+                "one of In",
+            ),
+            (
+                json!({"key": "zone", "operator": "In"}),
+                "operator",
+                "needs values",
+            ),
+            (
+                json!({"key": "zone", "operator": "Exists", "values": ["a"]}),
+                "operator",
+                "has no values",
+            ),
+            (
+                json!({"key": "zone", "operator": "Gt", "values": ["1", "2"]}),
+                "operator",
+                "one value",
+            ),
+            (
+                json!({"key": "zone", "operator": "Lt", "values": ["few"]}),
+                "operator",
+                "whole number",
+            ),
             (json!({"key": "a b", "operator": "Exists"}), "key", "63"),
-            (json!({"key": "zone", "operator": "In", "values": ["a b"]}), "values[0]", "63"),
+            (
+                json!({"key": "zone", "operator": "In", "values": ["a b"]}),
+                "values[0]",
+                "63",
+            ),
         ] {
             let field = format!("{at}[0].matchExpressions[0].{field}");
             let terms = json!([{"matchExpressions": [wrong]}]);
             refused(&field, rule, with(of_node(&terms)));
         }
         for (wrong, field, rule) in [
-            (json!({"key": "metadata.uid", "operator": "In", "values": ["a"]}), "key", "metadata.name"),
-            (json!({"key": "metadata.name", "operator": "Exists", "values": ["a"]}), "operator", "In or NotIn"),
-            (json!({"key": "metadata.name", "operator": "In", "values": ["a", "b"]}), "values", "one value"),
-            (json!({"key": "metadata.name", "operator": "In", "values": ["A"]}), "values[0]", "subdomain"),
+            (
+                json!({"key": "metadata.uid", "operator": "In", "values": ["a"]}),
+                "key",
+                "metadata.name",
+            ),
+            (
+                json!({"key": "metadata.name", "operator": "Exists", "values": ["a"]}),
+                "operator",
+                "In or NotIn",
+            ),
+            (
+                json!({"key": "metadata.name", "operator": "In", "values": ["a", "b"]}),
+                "values",
+                "one value",
+            ),
+            (
+                json!({"key": "metadata.name", "operator": "In", "values": ["A"]}),
+                "values[0]",
+                "subdomain",
+            ),
         ] {
             let field = format!("{at}[0].matchFields[0].{field}");
             let terms = json!([{"matchFields": [wrong]}]);
@@ -265,7 +319,11 @@ mod tests {
         for weight in [0, 101, -1] {
             let preferred = json!([{"weight": weight, "preference": {}}]);
             let field = format!("affinity.nodeAffinity.{PREFERRED}[0].weight");
-            refused(&field, "1 to 100", with(json!({"nodeAffinity": {PREFERRED: preferred}})));
+            refused(
+                &field,
+                "1 to 100",
+                with(json!({"nodeAffinity": {PREFERRED: preferred}})),
+            );
         }
     }
 
@@ -273,23 +331,57 @@ mod tests {
     fn a_pod_s_term_is_refused_where_it_is_wrong() {
         for (pointer, wrong, field, rule) in [
             ("/topologyKey", json!(""), "topologyKey", "label key"),
-            ("/namespaces/0", json!("A"), "namespaces[0]", "RFC 1123 label"),
-            ("/labelSelector/matchLabels", json!({"a b": "c"}), "labelSelector.matchLabels", "63"),
-            ("/labelSelector/matchLabels", json!({"a": "b c"}), "labelSelector.matchLabels.a", "63"),
-            ("/labelSelector/matchExpressions/0/operator", json!("Gt"),
-             "labelSelector.matchExpressions[0].operator", "one of In"),
-            ("/namespaceSelector", json!({"matchLabels": {"a": "b c"}}),
-             "namespaceSelector.matchLabels.a", "63"),
+            (
+                "/namespaces/0",
+                json!("A"),
+                "namespaces[0]",
+                "RFC 1123 label",
+            ),
+            (
+                "/labelSelector/matchLabels",
+                json!({"a b": "c"}),
+                "labelSelector.matchLabels",
+                "63",
+            ),
+            (
+                "/labelSelector/matchLabels",
+                json!({"a": "b c"}),
+                "labelSelector.matchLabels.a",
+                "63",
+            ),
+            (
+                "/labelSelector/matchExpressions/0/operator",
+                json!("Gt"),
+                "labelSelector.matchExpressions[0].operator",
+                "one of In",
+            ),
+            (
+                "/namespaceSelector",
+                json!({"matchLabels": {"a": "b c"}}),
+                "namespaceSelector.matchLabels.a",
+                "63",
+            ),
             ("/matchLabelKeys", json!(["a b"]), "matchLabelKeys[0]", "63"),
-            ("/matchLabelKeys", json!(["example.com/tenant"]), "matchLabelKeys", "mismatchLabelKeys too"),
+            (
+                "/matchLabelKeys",
+                json!(["example.com/tenant"]),
+                "matchLabelKeys",
+                "mismatchLabelKeys too",
+            ),
         ] {
             let mut term = good_pod();
             *term.pointer_mut(pointer).unwrap() = wrong;
             for (kind, list, inner) in [
-                ("podAffinity", json!({REQUIRED: [term.clone()]}), format!("{REQUIRED}[0]")),
-                ("podAntiAffinity",
-                 json!({PREFERRED: [{"weight": 5, "podAffinityTerm": term.clone()}]}),
-                 format!("{PREFERRED}[0].podAffinityTerm")),
+                (
+                    "podAffinity",
+                    json!({REQUIRED: [term.clone()]}),
+                    format!("{REQUIRED}[0]"),
+                ),
+                (
+                    "podAntiAffinity",
+                    json!({PREFERRED: [{"weight": 5, "podAffinityTerm": term.clone()}]}),
+                    format!("{PREFERRED}[0].podAffinityTerm"),
+                ),
             ] {
                 let field = format!("affinity.{kind}.{inner}.{field}");
                 refused(&field, rule, with(json!({kind: list})));
@@ -297,9 +389,17 @@ mod tests {
         }
         let alone = json!({"topologyKey": "a", "matchLabelKeys": ["b"]});
         let field = format!("affinity.podAffinity.{REQUIRED}[0].matchLabelKeys[0]");
-        refused(&field, "needs a labelSelector", with(json!({"podAffinity": {REQUIRED: [alone]}})));
+        refused(
+            &field,
+            "needs a labelSelector",
+            with(json!({"podAffinity": {REQUIRED: [alone]}})),
+        );
         let field = format!("affinity.podAffinity.{PREFERRED}[0].weight");
         let heavy = json!([{"weight": 101, "podAffinityTerm": good_pod()}]);
-        refused(&field, "1 to 100", with(json!({"podAffinity": {PREFERRED: heavy}})));
+        refused(
+            &field,
+            "1 to 100",
+            with(json!({"podAffinity": {PREFERRED: heavy}})),
+        );
     }
 }

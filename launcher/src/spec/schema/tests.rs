@@ -48,7 +48,8 @@ fn unknown_keys_are_found_at_any_depth() {
 
 #[test]
 fn the_value_of_an_unknown_key_is_not_shown() {
-    let value = serde_json::json!({"token": "hunter2", "mounts": [{"password": "hunter2", "path": "/a"}]});
+    let value =
+        serde_json::json!({"token": "hunter2", "mounts": [{"password": "hunter2", "path": "/a"}]});
     let found = check(spec(), spec(), &value, "");
     assert_eq!(found.len(), 2);
     assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
