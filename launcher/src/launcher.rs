@@ -191,14 +191,15 @@ impl Launcher {
         self.hold(name.to_owned(), false).await
     }
 
-    /// Makes a Lease of this process' own: what is launched under its name is
-    /// attached to the process. Dropping the [`Owner`] deletes the Lease; the
-    /// sessions are then the sweep's, unless they are deleted before.
+    /// Makes a Lease of this process' own, `name` as [`crate::name::of_process`]
+    /// gives it: what is launched under it is attached to the process. Dropping
+    /// the [`Owner`] deletes the Lease; the sessions are then the sweep's,
+    /// unless they are deleted before.
     ///
     /// # Errors
     /// When the Lease cannot be made.
-    pub async fn attach(&self) -> Result<Owner, Error> {
-        self.hold(owner::generate(), true).await
+    pub async fn attach(&self, name: &str) -> Result<Owner, Error> {
+        self.hold(name.to_owned(), true).await
     }
 
     async fn hold(&self, name: String, attached: bool) -> Result<Owner, Error> {

@@ -130,6 +130,11 @@ pub fn check_env_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// A name for the Lease of one process: `podcradle-attach-<16 hex>`.
+pub fn of_process() -> String {
+    format!("podcradle-attach-{}", random_hex(8))
+}
+
 /// `bytes` random bytes in hex, from the operating system.
 ///
 /// # Panics

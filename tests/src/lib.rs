@@ -4,5 +4,6 @@ pub mod e2e;
 pub mod fakeapi;
 pub mod harness;
 pub mod pidns;
+mod serving;
 pub mod testbed;
 pub mod testserver;

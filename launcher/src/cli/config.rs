@@ -173,7 +173,9 @@ mod tests {
             ("PODCRADLE_NAMESPACE", "agents"),
             ("PODCRADLE_PROFILE", "omnigent"),
         ];
-        let rows = rows(&["--timeout", "90s", "--egress", "::/0"], &variables);
+        let flags = ["--timeout", "90s", "--egress", "::/0"];
+        let flags = [&flags[..], &["--memory-limit", "512Mi"]].concat();
+        let rows = rows(&flags, &variables);
         for (key, value, from) in [
             ("namespace", "agents", "variable PODCRADLE_NAMESPACE"),
             ("profile", "omnigent", "variable PODCRADLE_PROFILE"),
@@ -181,6 +183,11 @@ mod tests {
             ("networkPolicy.egress", r#"["::/0"]"#, "--egress"),
             ("home", "/home/omnigent", "profile omnigent"),
             ("grace", "20", "default"),
+            (
+                "resources.memoryRequest",
+                "512Mi",
+                "default, lowered to the limit",
+            ),
             ("owner", "-", "default"),
             ("networkPolicy", "true", "--egress"),
             ("kubeconfig", "-", "default"),

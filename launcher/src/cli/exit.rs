@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use podcradle_launcher::cluster::Error;
 use podcradle_launcher::outcome::{Failure, Reason};
 
-use super::say::say;
+use super::say;
 
 /// Something that was not foreseen.
 pub const UNEXPECTED: u8 = 1;
@@ -49,6 +49,17 @@ impl Failed {
         Self::new(INPUT, line)
     }
 
+    /// The end of launches whose failures were told one by one: programs have
+    /// had all of it then.
+    pub fn told(code: u8, line: String) -> Self {
+        let lines = if say::is_json() {
+            Vec::new()
+        } else {
+            vec![line]
+        };
+        Self { code, lines }
+    }
+
     /// Bad input, one line a problem.
     pub fn problems(text: &str) -> Self {
         Self {
@@ -60,7 +71,7 @@ impl Failed {
     /// Says why on stderr.
     pub fn report(self) -> ExitCode {
         for line in self.lines {
-            say(&line);
+            say::error(&line);
         }
         ExitCode::from(self.code)
     }

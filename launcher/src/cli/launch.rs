@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Launcher, Launches, Outcome, Owner, name};
+use podcradle_launcher::{Launcher, Launches, Outcome, Owner, manifest, name};
 use tokio::sync::mpsc;
 
 use super::args::{Global, Launch};
@@ -21,21 +21,30 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     }
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
+    if args.attach {
+        let [one] = wanted.as_mut_slice() else {
+            return Err(Failed::input(
+                "--attach: this process can wait for the end of one sandbox, not of many",
+            ));
+        };
+        // Part of what is checked next, the record's size included.
+        one.spec.owner = Some(name::of_process());
+    }
     for named in &wanted {
-        render::warn(&named.spec)?;
+        render::check(&named.spec)?;
     }
     let many = wanted.len() > 1 || args.count.is_some();
     if let Some(count) = args.count {
         wanted = copies(wanted, count)?;
     }
-    if args.attach && wanted.len() > 1 {
-        return Err(Failed::input(
-            "--attach: this process can wait for the end of one sandbox, not of many",
-        ));
-    }
     let launcher = connect(global)?;
     // While a token is read, Ctrl-C still ends the process.
     let (tokens, written) = tokens(&args, &wanted)?;
+    if let (true, [one], [token]) = (args.attach, wanted.as_slice(), tokens.as_slice()) {
+        // Its Lease is made before the launch begins.
+        let checked = manifest::check_token(&one.spec, token);
+        checked.map_err(|problems| Failed::problems(&problems.to_string()))?;
+    }
     let asked = Asked {
         args: &args,
         many,
@@ -131,11 +140,9 @@ async fn begin(
 ) -> Result<(Launches, mpsc::UnboundedReceiver<i32>), Failed> {
     let signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;
-    if asked.args.attach {
-        let name = owner.insert(launcher.attach().await?).name().to_owned();
-        for named in &mut asked.wanted {
-            named.spec.owner = Some(name.clone());
-        }
+    let lease = asked.wanted.first().and_then(|n| n.spec.owner.as_deref());
+    if let Some(lease) = lease.filter(|_| asked.args.attach) {
+        *owner = Some(launcher.attach(lease).await?);
     }
     let orders = std::mem::take(&mut asked.wanted)
         .into_iter()

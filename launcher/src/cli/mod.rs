@@ -40,6 +40,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return args::refuse(&error),
     };
+    if matches!(&cli.command, Command::Launch(args) if args.progress == progress::Form::Json) {
+        say::be_json();
+    }
     logging(cli.global.verbose);
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -102,7 +105,7 @@ fn logging(verbose: u8) {
     let filter = format!("{level},kube_client=off,kube_core=off,hyper=off,tower=off,rustls=off");
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
+        .with_writer(|| say::Log)
         // It would panic where stderr is gone.
         .log_internal_errors(false)
         .without_time()

@@ -2,16 +2,15 @@
 //! plain lines otherwise, or JSON, one object a line.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use jiff::Timestamp;
 use podcradle_launcher::{LaunchEvent, Outcome};
 use serde_json::{Value, json};
 
-use super::say::{printable, say};
+use super::say::{self, printable, say};
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,7 +19,7 @@ pub enum Form {
     Auto,
     /// A line for each step
     Plain,
-    /// A JSON object for each step
+    /// A JSON object a line, of all that is said there
     Json,
     /// Nothing
     None,
@@ -60,7 +59,7 @@ impl Progress {
     pub fn say(&mut self, which: usize, event: &LaunchEvent) {
         match &mut self.how {
             How::Silent => {}
-            How::Json => self.json(which, &fields(event)),
+            How::Json => self.json(which, fields(event)),
             How::Plain => self.line(which, &text(event)),
             How::Live(all, lines) => {
                 let name = self.names.get(which).cloned().unwrap_or_default();
@@ -72,7 +71,7 @@ impl Progress {
 
     /// One of them is done, well or not.
     pub fn done(&mut self, which: usize, outcome: &Outcome) {
-        let (event, reason) = match outcome {
+        let (word, reason) = match outcome {
             Outcome::Launched(launched) => {
                 if let Some(name) = self.names.get_mut(which) {
                     // A taken name may have got another suffix.
@@ -88,11 +87,19 @@ impl Progress {
             }
         };
         match &mut self.how {
-            How::Json => self.json(which, &json!({ "event": event, "reason": reason })),
+            How::Json => {
+                let mut event = match outcome {
+                    Outcome::Launched(_) => json!({}),
+                    // All of it: nothing is said of it later.
+                    Outcome::Failed(failure) => json!(failure),
+                };
+                event["event"] = word.into();
+                self.json(which, event);
+            }
             How::Live(_, lines) => {
                 if let Some(line) = lines.remove(&which) {
                     let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-                    line.finish_with_message(format!("{event}{reason}"));
+                    line.finish_with_message(format!("{word}{reason}"));
                 }
             }
             // What it came to is said by the result.
@@ -106,9 +113,6 @@ impl Progress {
             How::Live(all, _) => {
                 let _ = all.println(format!("podcradle: {}", printable(line)));
             }
-            How::Json => write_json(&json!({
-                "time": Timestamp::now().to_string(), "event": "note", "message": line,
-            })),
             _ => say(line),
         }
     }
@@ -134,23 +138,10 @@ impl Progress {
         say(&format!("{name}{text}"));
     }
 
-    fn json(&self, which: usize, fields: &Value) {
-        let mut line = json!({
-            "sandbox": self.names.get(which),
-            "time": Timestamp::now().to_string(),
-        });
-        for (key, value) in fields.as_object().into_iter().flatten() {
-            if !value.is_null() {
-                line[key] = value.clone();
-            }
-        }
-        write_json(&line);
+    fn json(&self, which: usize, mut event: Value) {
+        event["sandbox"] = json!(self.names.get(which));
+        say::object(event);
     }
-}
-
-fn write_json(line: &Value) {
-    // A reader that has gone away is no failure.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 fn live_line(all: &MultiProgress, name: String) -> ProgressBar {

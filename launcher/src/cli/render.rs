@@ -17,7 +17,7 @@ use super::{connect, output, timeout};
 pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), Failed> {
     let mut trees = Vec::new();
     for named in specs_of(global, wanted)? {
-        warn(&named.spec)?;
+        check(&named.spec)?;
         trees.push(Tree::of(&named.spec).map_err(|problems| refused(&problems))?);
     }
     if by == DryRun::Client {
@@ -59,8 +59,10 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
     }
 }
 
-/// Names what an overlay weakens where that is allowed.
-pub fn warn(spec: &SandboxSpec) -> Result<(), Failed> {
+/// Refuses, before anything is made, what no object can be made of, and names
+/// what an overlay weakens where that is allowed.
+pub fn check(spec: &SandboxSpec) -> Result<(), Failed> {
+    manifest::check(spec).map_err(|problems| refused(&problems))?;
     for weakening in manifest::weakenings(spec).map_err(|problems| refused(&problems))? {
         say(&format!("allowed by allowUnsafeOverlay: {weakening}"));
     }

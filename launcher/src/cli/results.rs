@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::args::Output;
 use super::exit::{self, Failed};
 use super::output;
-use super::say::say;
+use super::say::{self, say};
 
 /// The result of a launch of one.
 pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(), Failed> {
@@ -19,7 +19,7 @@ pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(),
             }
             evidence(failure, "");
             let line = format!("{} ({})", failure.message, failure.hint);
-            Err(Failed::new(exit::of_failure(failure, signal), line))
+            Err(Failed::told(exit::of_failure(failure, signal), line))
         }
     }
 }
@@ -73,7 +73,9 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
                 ]);
                 values.push(json!({ "sandbox": name, "error": failure }));
                 evidence(failure, &format!("{name}: "));
-                say(&format!("{name}: {} ({})", failure.message, failure.hint));
+                if !say::is_json() {
+                    say::error(&format!("{name}: {} ({})", failure.message, failure.hint));
+                }
             }
         }
     }
@@ -91,14 +93,18 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
     let failed = codes.iter().filter(|code| **code != 0).count();
     match exit::of_many(&codes, signal) {
         0 => Ok(()),
-        code => Err(Failed::new(
+        code => Err(Failed::told(
             code,
             format!("{failed} of {} sandboxes were not launched", codes.len()),
         )),
     }
 }
 
+/// For people; programs have had all of it with the event.
 fn evidence(failure: &Failure, whose: &str) {
+    if say::is_json() {
+        return;
+    }
     for event in &failure.events {
         say(&format!("{whose}event: {event}"));
     }

@@ -9,6 +9,7 @@ mod ended;
 mod evidence;
 mod extend;
 mod launch;
+mod make;
 pub(crate) mod owner;
 mod session;
 mod stop;

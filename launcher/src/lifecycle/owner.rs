@@ -15,7 +15,6 @@ use tokio::sync::watch;
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::launching::Cancelled;
 use crate::manifest::{MANAGED_BY, OWNER_KIND};
-use crate::name;
 
 /// How long a Lease lives without a renewal, as it says itself.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -24,11 +23,6 @@ const EVERY: Duration = Duration::from_secs(DURATION.as_secs() / 3);
 
 /// Why the Lease of a process is its no longer; empty while it is.
 pub(crate) type Lost = watch::Receiver<Option<String>>;
-
-/// A generated name for the Lease of one process.
-pub(crate) fn generate() -> String {
-    format!("podcradle-attach-{}", name::random_hex(8))
-}
 
 fn lease(name: &str, kind: &str) -> Lease {
     Lease {

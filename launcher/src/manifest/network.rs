@@ -16,7 +16,9 @@ use crate::spec::{METADATA, SandboxSpec};
 
 /// Where a node's own DNS cache listens, by convention.
 const NODE_DNS: &str = "169.254.20.10/32";
-const DNS: i32 = 53;
+/// A policy sees a lookup after the Service's port has become that of the Pod
+/// which answers: 53, or 5353 on `OpenShift`, whose Pods must not bind low ports.
+const DNS: [i32; 2] = [53, 5353];
 
 /// The policy, owned by `anchor`; `None` when the spec asks for none.
 pub fn network_policy(
@@ -71,7 +73,11 @@ fn dns() -> NetworkPolicyEgressRule {
     };
     NetworkPolicyEgressRule {
         to: Some(vec![pods, to_block(cache)]),
-        ports: Some(vec![port("UDP", DNS), port("TCP", DNS)]),
+        ports: Some(
+            DNS.into_iter()
+                .flat_map(|number| [port("UDP", number), port("TCP", number)])
+                .collect(),
+        ),
     }
 }
 
@@ -173,6 +179,22 @@ mod tests {
             .filter_map(|peer| peer.ip_block)
             .map(|block| (block.cidr, block.except.unwrap_or_default()))
             .collect()
+    }
+
+    #[test]
+    fn lookups_reach_the_ports_that_name_services_listen_on() {
+        let ports = egress(None, &[])[0].ports.clone().unwrap();
+        let ports: Vec<_> = ports
+            .into_iter()
+            .map(|port| (port.protocol.unwrap(), port.port.unwrap()))
+            .collect();
+        for protocol in ["UDP", "TCP"] {
+            for number in [53, 5353] {
+                let wanted = (protocol.to_owned(), IntOrString::Int(number));
+                assert!(ports.contains(&wanted), "{wanted:?} of {ports:?}");
+            }
+        }
+        assert_eq!(ports.len(), 4);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum Origin {
     Profile(Profile),
     /// Podcradle's default.
     Default,
+    /// A default request, lowered to a limit that somebody set below it.
+    Lowered,
 }
 
 impl fmt::Display for Origin {
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
             Self::Config(name) => write!(f, "config {name}"),
             Self::Profile(profile) => write!(f, "profile {profile}"),
             Self::Default => f.write_str("default"),
+            Self::Lowered => f.write_str("default, lowered to the limit"),
         }
     }
 }
@@ -50,7 +53,7 @@ impl Origin {
             }
             // In the configuration file a sandbox's fields have their section.
             Self::Config(name) => format!("{name}: sandbox.{field}"),
-            Self::Profile(_) | Self::Default => field.to_owned(),
+            Self::Profile(_) | Self::Default | Self::Lowered => field.to_owned(),
         }
     }
 }

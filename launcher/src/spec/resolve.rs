@@ -1,6 +1,7 @@
 //! From layers to a spec: each value is that of the highest layer that sets
 //! it, and every problem of every layer is reported at once.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -11,6 +12,7 @@ use super::{
     Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema, time,
 };
 use crate::name;
+use crate::quantity::Quantity;
 
 /// The layers of one sandbox, put together.
 #[derive(Debug, Clone)]
@@ -40,6 +42,7 @@ pub fn merge(flags: &Layer, environment: &Environment, files: &[&Layer]) -> Merg
         merged.lay(layer);
     }
     merged.trust_the_configured_image();
+    merged.lower_requests();
     merged
 }
 
@@ -122,6 +125,33 @@ impl Merged {
             }
         }
         self.origins.insert(field, setting.origin.clone());
+    }
+
+    /// Whoever asks for less than a default request wants no more than that. A
+    /// request that was asked for is left to the checks.
+    fn lower_requests(&mut self) {
+        // What cannot be read is reported when this is finished.
+        let Ok(SandboxSpec { resources: r, .. }) = self.spec() else {
+            return;
+        };
+        let cpu = (Some(r.cpu_request), Some(r.cpu_limit));
+        let memory = (Some(r.memory_request), Some(r.memory_limit));
+        let storage = (r.ephemeral_storage_request, r.ephemeral_storage_limit);
+        for (kind, pair) in [
+            ("cpu", cpu),
+            ("memory", memory),
+            ("ephemeralStorage", storage),
+        ] {
+            let path = format!("resources.{kind}Request");
+            let origin = self.origins.get(&path);
+            let asked = origin.is_some_and(|origin| !matches!(origin, Origin::Profile(_)));
+            if let (Some(request), Some(limit)) = pair
+                && !asked
+                && Quantity::compare(&request, &limit) == Some(Ordering::Greater)
+            {
+                self.set(&Setting::new(&path, limit, &Origin::Lowered));
+            }
+        }
     }
 
     /// Who set a leaf, or the section it is in.

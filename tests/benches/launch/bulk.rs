@@ -45,7 +45,7 @@ pub fn measure(table: &mut Table) -> Result<(), Error> {
                     // Every one is in flight now.
                     let _ = kill(pid, Signal::SIGINT);
                 }
-            } else if !line.starts_with('{') {
+            } else {
                 other = line;
             }
         }

@@ -1,23 +1,20 @@
 //! A git repository to clone, served over git's plain ("dumb") HTTP protocol:
 //! files, nothing else.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::JoinHandle;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use tempfile::TempDir;
-use tokio::sync::oneshot;
 
 use super::{Result, Running, Trying, WATCHDOG};
+use crate::serving::Serving;
 
 /// A served repository; dropping it ends that.
 pub struct Repository {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    serving: Serving,
     _folder: TempDir,
 }
 
@@ -37,56 +34,24 @@ impl Repository {
     fn serve_with(on: IpAddr, large: bool) -> Result<Self> {
         let folder = tempfile::tempdir().trying("make a temporary folder")?;
         make(folder.path(), large)?;
-        let failed = format!("listen on {on}");
-        let listener = TcpListener::bind((on, 0)).trying(&failed)?;
-        listener.set_nonblocking(true).trying(&failed)?;
-        let address = listener.local_addr().trying(&failed)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .trying("start a server")?;
-        let (stop, stopped) = oneshot::channel::<()>();
         let router = axum::Router::new()
             .fallback(file)
             .with_state(folder.path().to_owned());
-        let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-                    return;
-                };
-                tokio::select! {
-                    _ = axum::serve(listener, router).into_future() => {}
-                    _ = stopped => {}
-                }
-            });
-        });
+        let serving = Serving::router((on, 0), router).trying(format!("listen on {on}"))?;
         Ok(Repository {
-            address,
-            stop: Some(stop),
-            thread: Some(thread),
+            serving,
             _folder: folder,
         })
     }
 
     /// What to clone.
     pub fn url(&self) -> String {
-        format!("http://{}/hello.git", self.address)
+        format!("http://{}/hello.git", self.serving.address())
     }
 
     /// The URL of a repository that is not there.
     pub fn missing_url(&self) -> String {
-        format!("http://{}/missing.git", self.address)
-    }
-}
-
-impl Drop for Repository {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        format!("http://{}/missing.git", self.serving.address())
     }
 }
 

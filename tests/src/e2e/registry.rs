@@ -3,27 +3,23 @@
 //! ones do. On the loopback, where a container runtime expects no TLS.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 
 use super::{Result, Trying, hexadecimal};
+use crate::serving::Serving;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A running registry; dropping it ends it.
 pub struct Registry {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    serving: Serving,
 }
 
 struct Content {
@@ -45,52 +41,18 @@ impl Registry {
     }
 
     fn start(password: bool) -> Result<Self> {
-        let failed = "start a registry";
-        let listener = TcpListener::bind(("127.0.0.1", 0)).trying(failed)?;
-        listener.set_nonblocking(true).trying(failed)?;
-        let address = listener.local_addr().trying(failed)?;
         let content = Arc::new(Content {
             password,
             manifests: manifests(),
         });
         let router = axum::Router::new().fallback(answer).with_state(content);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .trying(failed)?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-                    return;
-                };
-                tokio::select! {
-                    _ = axum::serve(listener, router).into_future() => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-        Ok(Self {
-            address,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let serving = Serving::router(("127.0.0.1", 0), router).trying("start a registry")?;
+        Ok(Self { serving })
     }
 
     /// The image of this name in it.
     pub fn image(&self, name: &str) -> String {
-        format!("{}/podcradle/{name}:1", self.address)
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        format!("{}/podcradle/{name}:1", self.serving.address())
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use axum::http::Response;
 use base64::Engine as _;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
 use super::kubectl::Kubectl;
-use super::middle::tls;
+use super::middle::{serve_tls, tls};
 use super::{Actor, Error, Result, Trying, WATCHDOG};
+use crate::serving::Serving;
 
 /// What the webhook does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,40 +24,23 @@ pub enum Webhook {
 pub struct Hooked<'a> {
     admin: &'a Kubectl,
     name: String,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _serving: Serving,
 }
 
 impl<'a> Hooked<'a> {
     /// Starts it for the Pod of this name and waits until the API server asks it.
     pub fn start(actor: &'a Actor, pod: &str, what: Webhook) -> Result<Self> {
-        let failed = "start a webhook";
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).trying(failed)?;
-        listener.set_nonblocking(true).trying(failed)?;
-        let address = listener.local_addr().trying(failed)?;
         let (acceptor, certificate) = tls()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .trying(failed)?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-                    return;
-                };
-                tokio::select! {
-                    () = super::middle::serve_tls(listener, acceptor, move |request| answer(what, request)) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
+        let serving = Serving::on(("127.0.0.1", 0), move |listener| {
+            serve_tls(listener, acceptor, move |request| answer(what, request))
+        })
+        .trying("start a webhook")?;
+        let address = serving.address();
         let name = format!("{pod}-hook");
         let hooked = Hooked {
             admin: &actor.cluster.admin,
             name: name.clone(),
-            stop: Some(stop),
-            thread: Some(thread),
+            _serving: serving,
         };
         let authority = base64::engine::general_purpose::STANDARD.encode(certificate);
         hooked.admin.create(&json!({
@@ -117,12 +100,6 @@ impl Drop for Hooked<'_> {
         let _ = self
             .admin
             .try_run(&["delete", kind, &self.name, "--ignore-not-found=true"]);
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

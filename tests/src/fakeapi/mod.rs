@@ -7,16 +7,16 @@
 mod routes;
 mod store;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 pub use store::Store;
+
+use crate::serving::Serving;
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,13 +78,11 @@ impl SoFar<'_> {
 
 /// The server, on a thread and a loopback port of its own.
 pub struct FakeApi {
-    address: SocketAddr,
+    serving: Serving,
     shared: Arc<Mutex<Shared>>,
     /// Told of each request.
     came: Arc<Condvar>,
     changes: Changes,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl FakeApi {
@@ -94,9 +92,6 @@ impl FakeApi {
     /// # Errors
     /// When no loopback port can be had.
     pub fn start(kubelet: Vec<Value>) -> std::io::Result<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Mutex::new(Shared {
             store: Store::default(),
             seen: Vec::new(),
@@ -105,34 +100,14 @@ impl FakeApi {
             kubelet,
         }));
         let (changes, _) = broadcast::channel(1 << 14);
-        let (stop, stopped) = oneshot::channel();
         let came = Arc::new(Condvar::new());
         let router = routes::router(Arc::clone(&shared), Arc::clone(&came), changes.clone());
-        let thread = std::thread::spawn(move || {
-            let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-            else {
-                return;
-            };
-            runtime.block_on(async {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-                    return;
-                };
-                // Open watches never end by themselves: no graceful shutdown.
-                tokio::select! {
-                    _ = axum::serve(listener, router) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
+        let serving = Serving::router("127.0.0.1:0", router)?;
         Ok(Self {
-            address,
+            serving,
             shared,
             came,
             changes,
-            stop: Some(stop),
-            thread: Some(thread),
         })
     }
 
@@ -270,22 +245,11 @@ impl FakeApi {
     pub fn kubeconfig(&self, path: &Path) -> std::io::Result<()> {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "fake",
-            "clusters": [{ "name": "fake", "cluster": { "server": format!("http://{}", self.address) } }],
+            "clusters": [{ "name": "fake", "cluster": { "server": format!("http://{}", self.serving.address()) } }],
             "users": [{ "name": "fake", "user": {} }],
             "contexts": [{ "name": "fake", "context": { "cluster": "fake", "user": "fake", "namespace": "ns" } }],
         });
         std::fs::write(path, config.to_string())
-    }
-}
-
-impl Drop for FakeApi {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -17,13 +17,13 @@ use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 use super::api::ApiServer;
 use super::cgroup::Hierarchies;
-use super::config::{Config, Ports, SERVICE_IP, SERVICE_RANGE, TUNABLES};
+use super::config::{Config, Ports, SERVICE_IP, TUNABLES};
 use super::error::{At, Error, Result};
 use super::layout::Layout;
 use super::process::{Daemon, run, spawn};
 use super::progress::Progress;
 use super::tools::Tools;
-use super::{machine, network, pki, prereq};
+use super::{flags, machine, network, pki, prereq};
 
 /// A watchdog for each step, twenty times what it takes on two cores.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -103,12 +103,19 @@ struct Boot<'a> {
 impl Boot<'_> {
     fn run(&mut self, archive: &Path) -> Result<()> {
         own_mounts(self.layout)?;
-        self.start("etcd", "etcd", &self.etcd())?;
-        self.start("kube-apiserver", "kube-apiserver", &self.apiserver())?;
+        self.start("etcd", "etcd", &flags::etcd(self.config))?;
+        self.start(
+            "kube-apiserver",
+            "kube-apiserver",
+            &flags::apiserver(self.config),
+        )?;
         self.start(
             "containerd",
             "containerd",
-            &["--config".into(), self.conf("containerd.toml")],
+            &[
+                "--config".into(),
+                flags::file(self.config, "containerd.toml"),
+            ],
         )?;
         let registry = self.config.registry();
         self.start(
@@ -130,7 +137,10 @@ impl Boot<'_> {
         self.start(
             "buildkitd",
             "buildkitd",
-            &["--config".into(), self.conf("buildkitd.toml")],
+            &[
+                "--config".into(),
+                flags::file(self.config, "buildkitd.toml"),
+            ],
         )?;
 
         let api = ApiServer::new(&self.layout.kubeconfig())?;
@@ -139,9 +149,13 @@ impl Boot<'_> {
         self.start(
             "kube-controller-manager",
             "kube-controller-manager",
-            &self.controller_manager(),
+            &flags::controller_manager(self.config),
         )?;
-        self.start("kube-scheduler", "kube-scheduler", &self.scheduler())?;
+        self.start(
+            "kube-scheduler",
+            "kube-scheduler",
+            &flags::scheduler(self.config),
+        )?;
         self.start_kubelet()?;
 
         let node = self.layout.node_name();
@@ -176,7 +190,7 @@ impl Boot<'_> {
     /// its other mounts stay shared with containerd.
     fn start_kubelet(&mut self) -> Result<()> {
         let conf = self.layout.conf("tunables");
-        let args = self.kubelet();
+        let args = flags::kubelet(self.config);
         thread::scope(|scope| {
             let kubelet = || {
                 unshare(CloneFlags::CLONE_NEWNS).at("unshare mounts for", "kubelet")?;
@@ -233,140 +247,6 @@ impl Boot<'_> {
         run(&mut buildx)?;
         self.progress.done("buildkitd is up");
         Ok(())
-    }
-
-    fn conf(&self, file: &str) -> String {
-        self.layout.conf(file).display().to_string()
-    }
-
-    fn pki(&self, file: &str) -> String {
-        self.layout.pki(file).display().to_string()
-    }
-
-    fn etcd(&self) -> Vec<String> {
-        let url = |port| format!("http://127.0.0.1:{port}");
-        let (client, peer) = (
-            url(self.config.ports.etcd),
-            url(self.config.ports.etcd_peer),
-        );
-        let data = self.layout.dir("etcd");
-        [
-            "--name=testbed".to_owned(),
-            format!("--data-dir={}", data.display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=testbed={peer}"),
-            // Nothing here has to outlive the machine.
-            "--unsafe-no-fsync".to_owned(),
-        ]
-        .into()
-    }
-
-    fn apiserver(&self) -> Vec<String> {
-        let flag = |name: &str, value: String| format!("--{name}={value}");
-        let pki = |name: &str, file: &str| flag(name, self.pki(file));
-        vec![
-            flag("bind-address", "127.0.0.1".into()),
-            flag("secure-port", self.config.ports.api.to_string()),
-            flag("advertise-address", self.config.subnet.node().to_string()),
-            flag(
-                "etcd-servers",
-                format!("http://127.0.0.1:{}", self.config.ports.etcd),
-            ),
-            flag("service-cluster-ip-range", SERVICE_RANGE.into()),
-            "--anonymous-auth=false".into(),
-            "--authorization-mode=Node,RBAC".into(),
-            "--enable-admission-plugins=NodeRestriction".into(),
-            "--allow-privileged=true".into(),
-            pki("client-ca-file", "ca.crt"),
-            pki("tls-cert-file", "apiserver.crt"),
-            pki("tls-private-key-file", "apiserver.key"),
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
-            pki("service-account-key-file", "tokens.pub"),
-            pki("service-account-signing-key-file", "tokens.key"),
-            pki("kubelet-certificate-authority", "ca.crt"),
-            pki("kubelet-client-certificate", "apiserver-kubelet.crt"),
-            pki("kubelet-client-key", "apiserver-kubelet.key"),
-            "--kubelet-preferred-address-types=InternalIP".into(),
-            pki("requestheader-client-ca-file", "front-ca.crt"),
-            "--requestheader-allowed-names=front-proxy-client".into(),
-            "--requestheader-username-headers=X-Remote-User".into(),
-            "--requestheader-group-headers=X-Remote-Group".into(),
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
-            pki("proxy-client-cert-file", "front.crt"),
-            pki("proxy-client-key-file", "front.key"),
-            flag("audit-policy-file", self.conf("audit-policy.json")),
-            flag(
-                "audit-log-path",
-                self.layout.audit_log().display().to_string(),
-            ),
-            // Written when it happens, so that a reader never misses the last one.
-            "--audit-log-mode=blocking".into(),
-            "--profiling=false".into(),
-            "-v=1".into(),
-        ]
-    }
-
-    /// What controller manager and scheduler have in common.
-    fn controller(&self, kubeconfig: &str, port: u16) -> Vec<String> {
-        let kubeconfig = self.conf(kubeconfig);
-        vec![
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            format!("--tls-cert-file={}", self.pki("local.crt")),
-            format!("--tls-private-key-file={}", self.pki("local.key")),
-            "--leader-elect=false".into(),
-            "--profiling=false".into(),
-            "-v=1".into(),
-        ]
-    }
-
-    fn controller_manager(&self) -> Vec<String> {
-        let mut args = self.controller(
-            "controller-manager.kubeconfig",
-            self.config.ports.controller_manager,
-        );
-        args.extend([
-            "--use-service-account-credentials=true".into(),
-            format!(
-                "--service-account-private-key-file={}",
-                self.pki("tokens.key")
-            ),
-            format!("--root-ca-file={}", self.pki("ca.crt")),
-            format!("--cluster-signing-cert-file={}", self.pki("ca.crt")),
-            format!("--cluster-signing-key-file={}", self.pki("ca.key")),
-            "--allocate-node-cidrs=false".into(),
-            format!("--service-cluster-ip-range={SERVICE_RANGE}"),
-            // Tests wait for the collector all the time.
-            "--concurrent-gc-syncs=20".into(),
-            "--concurrent-namespace-syncs=20".into(),
-            "--kube-api-qps=300".into(),
-            "--kube-api-burst=600".into(),
-            "--node-monitor-period=1s".into(),
-        ]);
-        args
-    }
-
-    fn scheduler(&self) -> Vec<String> {
-        self.controller("scheduler.kubeconfig", self.config.ports.scheduler)
-    }
-
-    fn kubelet(&self) -> Vec<String> {
-        let root = self.layout.dir("kubelet");
-        vec![
-            format!("--config={}", self.conf("kubelet.json")),
-            format!("--kubeconfig={}", self.conf("kubelet.kubeconfig")),
-            format!("--root-dir={}", root.display()),
-            format!("--cert-dir={}", root.join("pki").display()),
-            format!("--hostname-override={}", self.layout.node_name()),
-            format!("--node-ip={}", self.config.subnet.node()),
-            "-v=2".into(),
-        ]
     }
 }
 

@@ -15,6 +15,7 @@ mod cgroup;
 mod clean;
 mod config;
 mod error;
+mod flags;
 mod images;
 mod layout;
 mod machine;

@@ -9,17 +9,17 @@
 mod routes;
 mod state;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::oneshot;
 
 pub use routes::parse_digest;
 pub use state::{Digest, Event, Order, What, Why, digest};
 use state::{Shared, State};
+
+use crate::serving::Serving;
 
 /// Called with each event, in order, while nothing else can happen.
 pub type Sink = Box<dyn Fn(&Event) + Send>;
@@ -39,9 +39,6 @@ pub enum TestServerError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The thread's runtime cannot be made.
-    #[error("cannot start the server")]
-    Start(#[source] std::io::Error),
 }
 
 /// What was waited for did not happen; says what did.
@@ -64,10 +61,8 @@ pub struct Options {
 
 /// A running server; dropping it stops it.
 pub struct TestServer {
-    address: SocketAddr,
+    serving: Serving,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl TestServer {
@@ -81,55 +76,29 @@ impl TestServer {
         if listen.ip().is_unspecified() {
             return Err(TestServerError::Unspecified(listen));
         }
-        let failed = |source| TestServerError::Listen {
+        let shared = Arc::new(Shared::new(State::new(options.sink)));
+        let router = routes::router(shared.clone(), options.admin)
+            .into_make_service_with_connect_info::<SocketAddr>();
+        let serving = Serving::on(listen, |listener| {
+            axum::serve(listener, router).into_future()
+        })
+        .map_err(|source| TestServerError::Listen {
             address: listen,
             source,
-        };
-        let listener = TcpListener::bind(listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(TestServerError::Start)?;
-        let listener = {
-            let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(TestServerError::Start)?
-        };
-        let shared = Arc::new(Shared::new(State::new(options.sink)));
-        let (stop, stopped) = oneshot::channel::<()>();
-        let router = routes::router(shared.clone(), options.admin);
-        let thread = std::thread::spawn(move || {
-            let serve = axum::serve(
-                listener,
-                router.into_make_service_with_connect_info::<SocketAddr>(),
-            );
-            runtime.block_on(async {
-                // Connections that are kept alive must not hold up the end, so
-                // the listener is dropped instead of drained.
-                tokio::select! {
-                    _ = serve.into_future() => {}
-                    _ = stopped => {}
-                }
-            });
-        });
+        })?;
+        let address = serving.address();
         shared.happened(Event::Listening { address });
-        Ok(TestServer {
-            address,
-            shared,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(TestServer { serving, shared })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.serving.address()
     }
 
     /// What to give a host as its server.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.serving.address())
     }
 
     /// From now on a host with this id and token may dial in.
@@ -197,16 +166,5 @@ impl TestServer {
         };
         let what = format!("order {order} of {id} done");
         self.wait(&what, watchdog, |events| events.iter().find_map(find))
-    }
-}
-
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

@@ -191,15 +191,7 @@ fn dropped(nth: usize, fault: Fault) -> Outcome {
     wait(held.recv())?.ok_or("the request never came")?;
     drop(launch);
     bed.shut_down()?;
-    ensure!(
-        bed.api
-            .objects()
-            .iter()
-            .all(|o| o.starts_with("secrets/") && nth == 2),
-        "left: {:?}",
-        bed.api.objects()
-    );
-    Ok(())
+    left_clean(&bed, nth)
 }
 
 fn cancelled(nth: usize, fault: Fault) -> Outcome {
@@ -213,15 +205,14 @@ fn cancelled(nth: usize, fault: Fault) -> Outcome {
         failure.reason == Reason::Cancelled && failure.cleaned_up,
         "{failure:?}"
     );
-    // A Secret whose answer never came has a uid nobody knows: its Pod is gone,
-    // so the cluster's collector takes it (shown on a real one).
-    ensure!(
-        bed.api
-            .objects()
-            .iter()
-            .all(|o| o.starts_with("secrets/") && nth == 2),
-        "left: {:?}",
-        bed.api.objects()
-    );
+    left_clean(&bed, nth)
+}
+
+/// A Secret whose answer never came has a uid nobody knows: its Pod is gone,
+/// so the cluster's collector takes it (shown on a real one).
+fn left_clean(bed: &Bed, nth: usize) -> Outcome {
+    let left = bed.api.objects();
+    let may_be = |o: &String| o.starts_with("secrets/") && nth == 2;
+    ensure!(left.iter().all(may_be), "left: {left:?}");
     Ok(())
 }

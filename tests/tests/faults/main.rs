@@ -7,6 +7,7 @@ mod cancel;
 mod many;
 mod owner;
 mod program;
+mod say;
 mod support;
 mod weather;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);
+    say::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }

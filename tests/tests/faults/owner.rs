@@ -2,7 +2,7 @@
 //! an owner that is dead launches nothing.
 
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Reason, SandboxSpec};
+use podcradle_launcher::{Reason, SandboxSpec, name};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Suite};
@@ -101,9 +101,10 @@ fn apart() -> Outcome {
 
 fn dropped() -> Outcome {
     let bed = Bed::well()?;
-    let attached = wait(bed.launcher.attach())??;
+    let lease = name::of_process();
+    let attached = wait(bed.launcher.attach(&lease))??;
     let deployment = wait(bed.launcher.own("team-a"))??;
-    ensure!(attached.name().starts_with("podcradle-attach-"), "its name");
+    ensure!(attached.name() == lease, "its name");
     ensure!(bed.api.objects().len() == 2, "{:?}", bed.api.objects());
     drop((attached, deployment));
     bed.shut_down()?;
@@ -128,7 +129,7 @@ fn replaced() -> Outcome {
 /// A launch that waits for a node, while its owner's Lease goes.
 fn ends(go: impl FnOnce(&Bed, &str)) -> Outcome {
     let bed = Bed::new(Vec::new())?;
-    let mut owner = wait(bed.launcher.attach())??;
+    let mut owner = wait(bed.launcher.attach(&name::of_process()))??;
     let launch = bed.launcher.launch(owned(owner.name()), Token::random())?;
     bed.api.wait_for(|api| api.calls("PATCH pods") == 1)?;
     go(&bed, owner.name());

@@ -71,6 +71,11 @@ pub fn add(suite: &mut Suite) {
             Ok(())
         },
     );
+    for code in [403, 422] {
+        suite.test(format!("a_token_refused_with_{code}_is_none"), move || {
+            no_token(code)
+        });
+    }
     suite.test("what_could_not_be_kept_is_not_said_to_be", not_kept);
     suite.test("what_could_not_be_deleted_is_named", named);
 }
@@ -189,6 +194,29 @@ fn kept() -> Outcome {
     ensure!(failure.hint.contains("kept for an hour"), "{failure:?}");
     let left = [format!("pods/{NAME}"), format!("services/{NAME}")];
     ensure!(bed.api.objects() == left, "left: {:?}", bed.api.objects());
+    Ok(())
+}
+
+/// A Secret that was refused for good is not there: nothing of it is deleted,
+/// and it is in the way of nothing that is to be kept.
+fn no_token(code: u16) -> Outcome {
+    for keep in [true, false] {
+        let bed = Bed::well()?;
+        bed.api.script(once("POST", "secrets", Fault::Refuse(code)));
+        let mut spec = spec();
+        spec.keep_on_failure = keep;
+        let failure = failed(bed.launch_spec(spec)?)?;
+        ensure!(failure.left.is_empty(), "{failure:?}");
+        let said = failure.hint.contains("kept for an hour");
+        ensure!(said == keep, "{failure:?}");
+        ensure!(failure.cleaned_up != keep, "{failure:?}");
+        let calls = bed.api.calls();
+        let deleted = calls.contains(&"DELETE secrets".to_owned());
+        ensure!(!deleted, "calls: {calls:?}");
+        let left = [format!("pods/{NAME}"), format!("services/{NAME}")];
+        let left = if keep { &left[..] } else { &[] };
+        ensure!(bed.api.objects() == left, "left: {:?}", bed.api.objects());
+    }
     Ok(())
 }
 

@@ -234,12 +234,7 @@ fn under_an_outer_shell_a_stop_gives_the_prompt_back(t: &Subject) -> Outcome {
     foreground(&run, run.pid)?;
     run.terminal()?.type_text("fg\n")?;
     run.reaches(host.pid, 'S')?;
-    foreground(&run, host.group)?;
-    run.terminal()?.type_text("\x03")?;
-    run.terminal()?.screen.until("$> ")?;
-    run.terminal()?.type_text("echo code $?\n")?;
-    run.terminal()?.screen.until("code 130")?;
-    Ok(())
+    interrupt(&mut run, host.group)
 }
 
 fn under_an_outer_shell_ttin_and_ttou_stop_us_along_with_the_host(t: &Subject) -> Outcome {
@@ -261,7 +256,12 @@ fn under_an_outer_shell_ttin_and_ttou_stop_us_along_with_the_host(t: &Subject) -
         run.terminal()?.type_text("fg\n")?;
         run.reaches(host.pid, 'S')?;
     }
-    foreground(&run, host.group)?;
+    interrupt(&mut run, host.group)
+}
+
+/// Ctrl-C ends the host in the foreground, and its shell sees how.
+fn interrupt(run: &mut Running, group: i32) -> Outcome {
+    foreground(run, group)?;
     run.terminal()?.type_text("\x03")?;
     run.terminal()?.screen.until("$> ")?;
     run.terminal()?.type_text("echo code $?\n")?;

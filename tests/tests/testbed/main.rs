@@ -121,6 +121,16 @@ fn run_pod(node: &Node, name: &str, image: &str, command: &[&str]) -> Result<Str
     Ok(log)
 }
 
+/// A pod `stays` that runs until it is deleted.
+fn stays(node: &Node) -> Result<(), Stop> {
+    let image = format!("--image={BUSYBOX}");
+    let run = ["run", "stays", &image, "--command", "--", "sleep", "1000"];
+    kubectl(node, &run)?;
+    let ready = ["pod/stays", "--for=condition=Ready", "--timeout=120s"];
+    kubectl(node, &[&["wait"], &ready[..]].concat())?;
+    Ok(())
+}
+
 fn leaves_nothing() -> Outcome {
     let bed = Bed::new("trace")?;
     let before = Trace::take(&bed.0);
@@ -132,27 +142,7 @@ fn leaves_nothing() -> Outcome {
     let log = run_pod(&node, "hello", BUSYBOX, &["sh", "-c", "echo hello; id -u"])?;
     ensure!(log == "hello\n0\n", "log {log:?}");
     // One that is still there, with a volume mounted, when the end comes.
-    kubectl(
-        &node,
-        &[
-            "run",
-            "stays",
-            &format!("--image={BUSYBOX}"),
-            "--command",
-            "--",
-            "sleep",
-            "1000",
-        ],
-    )?;
-    kubectl(
-        &node,
-        &[
-            "wait",
-            "pod/stays",
-            "--for=condition=Ready",
-            "--timeout=120s",
-        ],
-    )?;
+    stays(&node)?;
     let events = fs::read_to_string(&node.audit_log)?;
     ensure!(
         events.contains(r#""name":"stays""#),
@@ -180,27 +170,7 @@ fn survives_crashes() -> Outcome {
         &["kube-scheduler", "kube-controller-manager", "registry"],
     ] {
         let node = bed.up()?;
-        kubectl(
-            &node,
-            &[
-                "run",
-                "stays",
-                &format!("--image={BUSYBOX}"),
-                "--command",
-                "--",
-                "sleep",
-                "1000",
-            ],
-        )?;
-        kubectl(
-            &node,
-            &[
-                "wait",
-                "pod/stays",
-                "--for=condition=Ready",
-                "--timeout=120s",
-            ],
-        )?;
+        stays(&node)?;
         for daemon in node
             .daemons
             .iter()

@@ -74,6 +74,39 @@ fn the_highest_layer_that_sets_a_value_wins_and_is_named() {
 }
 
 #[test]
+fn a_default_request_follows_a_lower_limit_and_one_that_was_asked_for_does_not() {
+    let none = Environment::default();
+    let document = document("{image: a, resources: {cpuLimit: 0.25}}");
+    let given = [
+        ("memory-limit", "512Mi"),
+        ("ephemeral-storage-limit", "1Mi"),
+    ];
+    let merged = merge(&flags(&given), &none, &[&document]);
+    for path in ["resources.cpuRequest", "resources.memoryRequest"] {
+        assert_eq!(*merged.origin(path), Origin::Lowered, "{path}");
+    }
+    let limit = "resources.memoryLimit";
+    assert_eq!(*merged.origin(limit), Origin::Flag("--memory-limit".into()));
+    let r = merged.finish("a", &none).unwrap().resources;
+    assert_eq!((&*r.cpu_request, &*r.cpu_limit), ("0.25", "0.25"));
+    assert_eq!((&*r.memory_request, &*r.memory_limit), ("512Mi", "512Mi"));
+    // None is asked for by default: the cluster takes the limit.
+    assert_eq!(r.ephemeral_storage_request, None);
+
+    let merged = merge(&flags(&[("memory-limit", "1025Mi")]), &none, &[&document]);
+    assert_eq!(*merged.origin("resources.memoryRequest"), Origin::Default);
+    let r = merged.finish("a", &none).unwrap().resources;
+    assert_eq!(r.memory_request, "1Gi");
+
+    let config = config("{image: a, resources: {memoryRequest: 1Gi}}");
+    let merged = merge(&flags(&[("memory-limit", "512Mi")]), &none, &[&config]);
+    assert_eq!(
+        problems(merged, &none),
+        ["config.yaml: sandbox.resources.memoryRequest \"1Gi\": must not be above its limit 512Mi"]
+    );
+}
+
+#[test]
 fn names_are_united_lists_replaced_and_labels_merged() {
     let variables = environment(&[
         ("PODCRADLE_ENV", "LANG,TZ"),

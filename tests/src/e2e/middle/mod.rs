@@ -6,18 +6,16 @@
 mod fault;
 mod serve;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
 pub use fault::{Fault, Storm, WatchFault, once};
 pub(crate) use serve::{serve_tls, tls};
 
 use super::{Actor, Error, Result, Trying};
+use crate::serving::{Serving, runtime};
 
 /// One request as it came in: `POST services`, `WATCH pods`, …
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,25 +38,17 @@ struct Shared {
 
 /// The server, on a thread and a loopback port of its own.
 pub struct Middle {
-    address: SocketAddr,
+    serving: Serving,
     authority: String,
     shared: Arc<Mutex<Shared>>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Middle {
     /// From now on `actor` reaches the API server through this.
     pub fn before(actor: &Actor) -> Result<Self> {
         let failed = "start a server between podcradle and the API server";
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).trying(failed)?;
-        listener.set_nonblocking(true).trying(failed)?;
-        let address = listener.local_addr().trying(failed)?;
         let (acceptor, certificate) = tls()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .trying(failed)?;
+        let runtime = runtime().trying(failed)?;
         let upstream = runtime.block_on(serve::upstream(actor.cluster.admin.kubeconfig()))?;
         let shared = Arc::new(Mutex::new(Shared {
             script: Box::new(|_| None),
@@ -71,25 +61,17 @@ impl Middle {
             shared: Arc::clone(&shared),
             upstream,
         };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-                    return;
-                };
-                tokio::select! {
-                    () = serve_tls(listener, acceptor, move |request| server.clone().answer(request)) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
+        let serving = Serving::by(runtime, ("127.0.0.1", 0), move |listener| {
+            serve_tls(listener, acceptor, move |request| {
+                server.clone().answer(request)
+            })
+        })
+        .trying(failed)?;
         let authority = base64::engine::general_purpose::STANDARD.encode(certificate);
         let middle = Self {
-            address,
+            serving,
             authority,
             shared,
-            stop: Some(stop),
-            thread: Some(thread),
         };
         middle.go_as(actor, actor.credential_token())?;
         Ok(middle)
@@ -97,7 +79,7 @@ impl Middle {
 
     /// From now on `actor` comes through this with another token.
     pub fn go_as(&self, actor: &Actor, token: &str) -> Result<()> {
-        let server = format!("https://{}", self.address);
+        let server = format!("https://{}", self.serving.address());
         let user = json!({ "token": token });
         let file = actor.kubeconfig();
         let cluster = actor.cluster;
@@ -106,7 +88,10 @@ impl Middle {
 
     /// Where it listens, and its certificate as a kubeconfig holds it.
     pub fn server(&self) -> (String, &str) {
-        (format!("https://{}", self.address), &self.authority)
+        (
+            format!("https://{}", self.serving.address()),
+            &self.authority,
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -136,17 +121,6 @@ impl Middle {
     /// What watches of Pods were told: `{"type": …, "object": …}`.
     pub fn pods(&self) -> Vec<Value> {
         self.lock().pods.clone()
-    }
-}
-
-impl Drop for Middle {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -1,0 +1,210 @@
+//! make: what hangs below the anchor, each part in force or in place before the
+//! next: policy, gated Pod, Secret; then the gate goes. A creation that the
+//! cluster refuses for now is tried again, within the schedule budget.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::anchor::{generation_of, is_going, is_owned_by};
+use super::cleanup::{Tried, delete_uid};
+use super::launch::{Run, owner_of};
+use super::stop::{self, Stop};
+use crate::cluster::{Deadline, Error};
+use crate::launching::LaunchEvent;
+use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
+use crate::outcome::{Failure, Reason};
+use crate::watch::{Stage, Subscription};
+
+/// How long, and how often, a creation is tried that the cluster refuses for now.
+pub(super) struct Patience {
+    until: Instant,
+    pause: Duration,
+    /// What it was refused with last.
+    refused: Option<Error>,
+}
+
+impl Run<'_> {
+    /// Policy (when there is one), Pod, Secret, gate.
+    pub(super) async fn make(
+        &mut self,
+        anchor: &Service,
+        deadline: Deadline,
+    ) -> Result<(Box<Pod>, Subscription), Stop> {
+        self.restrict(anchor, deadline).await?;
+        let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
+        let owner = owner_of(&pod);
+        self.made.pod = Tried::Yes(owner.clone());
+        self.say_created("pod", &owner.name);
+        let sent = self.pod_for(anchor)?;
+        manifest::check_admitted(&sent, &pod).map_err(|changes| stop::changed(&changes))?;
+        drop(sent);
+        let seen = self.hub.subscribe(&pod);
+
+        Box::pin(self.create_secret(&owner, deadline)).await?;
+
+        let pod = self.cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
+        Ok((Box::new(pod), seen))
+    }
+
+    /// In force before there is a Pod; it goes with the anchor, its owner.
+    async fn restrict(&mut self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
+        let owner = owner_of(anchor);
+        let policy = manifest::network_policy(&self.spec, self.made.generation, &owner);
+        let Some(policy) = policy else {
+            return Ok(());
+        };
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
+        loop {
+            let created = self
+                .cluster
+                .create("networkpolicies", &policy, &mut in_doubt, deadline);
+            match created.await {
+                Ok(_) => break self.say_created("networkpolicy", &owner.name),
+                // Of an earlier attempt, when it belongs to the same anchor.
+                Err(Error::Exists { call }) => {
+                    let api = self.cluster.api::<NetworkPolicy>();
+                    let read = self.cluster.what("get", "networkpolicies", &owner.name);
+                    let found = self
+                        .cluster
+                        .repeat(read, deadline, || api.get_opt(&owner.name));
+                    let found = found.await?;
+                    if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
+                        return Err(Error::Exists { call }.into());
+                    }
+                    break;
+                }
+                Err(error) => self.wait_out(&mut patience, error).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the Pod; what an earlier attempt left under the name makes room.
+    async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
+        loop {
+            let wanted = self.pod_for(anchor)?;
+            self.made.pod = Tried::Sent(self.spec.sandbox.clone());
+            let created = self
+                .cluster
+                .create("pods", &wanted, &mut in_doubt, deadline);
+            let error = match created.await {
+                Ok(pod) => return Ok(pod),
+                Err(error) => error,
+            };
+            drop(wanted);
+            // Errors that prove that nothing was made leave nothing to clean up.
+            if !in_doubt {
+                self.made.pod = Tried::No;
+            }
+            match error {
+                Error::Exists { .. } => self.make_room(anchor, error, deadline).await?,
+                error => self.wait_out(&mut patience, error).await?,
+            }
+        }
+    }
+
+    async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
+        let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
+        let name = secret.name_any();
+        let mut patience = self.patience(deadline);
+        let mut in_doubt = false;
+        let uid = loop {
+            self.made.secret = Tried::Sent(name.clone());
+            let created = self.cluster.create_secret(&secret, &mut in_doubt, deadline);
+            let error = match created.await {
+                Ok(uid) => break uid,
+                Err(error) => error,
+            };
+            if !in_doubt {
+                self.made.secret = Tried::No;
+            }
+            self.wait_out(&mut patience, error).await?;
+        };
+        self.say_created("secret", &name);
+        if let Some(uid) = uid {
+            self.made.secret = Tried::Yes(Owner { name, uid });
+        }
+        Ok(())
+    }
+
+    fn pod_for(&self, anchor: &Service) -> Result<Pod, Stop> {
+        let made = manifest::pod(&self.spec, self.made.generation, &owner_of(anchor));
+        made.map_err(|problems| {
+            let text = problems.to_string();
+            Failure::new(Reason::Invalid, text, "change the overlay").into()
+        })
+    }
+
+    /// The name of our Pod is taken: by one that is going anyway, by one that
+    /// an earlier attempt left behind, or by somebody else's, which stays.
+    async fn make_room(
+        &mut self,
+        anchor: &Service,
+        taken: Error,
+        deadline: Deadline,
+    ) -> Result<(), Stop> {
+        let name = &self.spec.sandbox;
+        let Some(pod) = self.cluster.pod(name, deadline).await? else {
+            return Ok(());
+        };
+        if !is_going(&pod) {
+            if !is_owned_by(&pod, anchor)
+                || pod.labels().get(LAUNCH_ID) != Some(&self.spec.launch_id)
+            {
+                return Err(taken.into());
+            }
+            if generation_of(&pod) >= self.made.generation {
+                return Err(stop::taken_over(name).into());
+            }
+            let uid = pod.uid().unwrap_or_default();
+            delete_uid::<Pod>(self.cluster, "pods", name, uid, deadline).await?;
+        }
+        self.wait_gone(pod, "pods", deadline).await
+    }
+
+    /// For a creation that begins now.
+    pub(super) fn patience(&self, deadline: Deadline) -> Patience {
+        let until = Instant::now() + self.spec.budgets.schedule;
+        Patience {
+            until: until.min(deadline.instant()),
+            pause: Duration::from_millis(500),
+            refused: None,
+        }
+    }
+
+    /// A quota may free up, or a webhook come back, within the schedule budget:
+    /// returns when the creation is to be tried again.
+    ///
+    /// # Errors
+    /// The reason why it is not.
+    pub(super) async fn wait_out(
+        &mut self,
+        patience: &mut Patience,
+        error: Error,
+    ) -> Result<(), Error> {
+        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+            return Err(match error {
+                // That the last try had too little time is not the reason.
+                Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
+                error => error,
+            });
+        }
+        self.say(LaunchEvent::Waiting {
+            stage: Stage::Schedule,
+            why: error.to_string(),
+        });
+        patience.refused = Some(error);
+        self.give_turn_back();
+        tokio::time::sleep(patience.pause).await;
+        patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
+        self.take_turn().await;
+        Ok(())
+    }
+}
