@@ -6,11 +6,11 @@ fn podcradle(args: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podcradle"));
     let variables = variables.iter().copied();
     command.args(args).env_clear().envs(variables);
-    command.output().unwrap()
+    command.output().expect("the program runs")
 }
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+    std::str::from_utf8(bytes).expect("text")
 }
 
 #[test]

@@ -259,9 +259,10 @@ impl Found {
                 self.weaker(&format!("{at}.{field}"), &now[field], rule);
             }
         }
-        // One of the node's own files, which may allow anything.
+        // One of the node's own files, which may allow anything, or none at all.
         let profile = &now["seccompProfile"];
-        if profile["type"] == "Localhost" {
+        let kind = &profile["type"];
+        if kind == "Localhost" || (kind.is_null() && !profile.is_null()) {
             let rule = "must be RuntimeDefault";
             self.weaker(&format!("{at}.seccompProfile"), profile, rule);
         }
