@@ -65,7 +65,7 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
         .into_iter()
         .flat_map(|merged| merged.problems)
         .collect();
-    Problems::of(problems).map_err(|problems| Failed::problems(&problems.to_string()))
+    Problems::of(problems).map_err(|problems| Failed::input(problems.to_string()))
 }
 
 fn cells((key, value, origin): &Row) -> Vec<String> {

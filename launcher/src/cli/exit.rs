@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use podcradle_launcher::cluster::Error;
 use podcradle_launcher::outcome::{Failure, Reason};
+use serde_json::json;
 
-use super::say;
+use super::args::Output;
+use super::{output, say};
 
 /// Something that was not foreseen.
 pub const UNEXPECTED: u8 = 1;
@@ -31,6 +33,8 @@ pub const SOME: u8 = 9;
 pub struct Failed {
     code: u8,
     lines: Vec<String>,
+    /// For programs, unless they have had it.
+    failure: Option<Box<Failure>>,
 }
 
 impl Failed {
@@ -38,6 +42,7 @@ impl Failed {
         Self {
             code,
             lines: vec![line.into()],
+            failure: None,
         }
     }
 
@@ -45,27 +50,37 @@ impl Failed {
         Self::new(UNEXPECTED, line)
     }
 
-    pub fn input(line: impl Into<String>) -> Self {
-        Self::new(INPUT, line)
+    /// Bad input, one line a problem.
+    pub fn input(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let lines = text.lines().map(str::to_owned).collect();
+        let hint = "change what the message names; nothing was created";
+        Self {
+            code: INPUT,
+            lines,
+            failure: Some(Box::new(Failure::new(Reason::Invalid, text, hint))),
+        }
     }
 
     /// The end of launches whose failures were told one by one: programs have
     /// had all of it then.
     pub fn told(code: u8, line: String) -> Self {
-        let lines = if say::is_json() {
-            Vec::new()
-        } else {
-            vec![line]
-        };
-        Self { code, lines }
+        let mut told = Self::new(code, line);
+        if say::is_json() {
+            told.lines.clear();
+        }
+        told
     }
 
-    /// Bad input, one line a problem.
-    pub fn problems(text: &str) -> Self {
-        Self {
-            code: INPUT,
-            lines: text.lines().map(str::to_owned).collect(),
+    /// Says on stdout too why nothing was launched, when data was asked for.
+    pub fn with_data(self, format: Output) -> Self {
+        if let Some(failure) = &self.failure
+            && matches!(format, Output::Json | Output::Yaml)
+            && let Err(failed) = output::data(format, &json!({ "error": failure }))
+        {
+            return failed;
         }
+        self
     }
 
     /// Says why on stderr.
@@ -127,7 +142,10 @@ impl From<Error> for Failed {
             Error::Invalid { .. } => INPUT,
             _ => UNEXPECTED,
         };
-        Self::new(code, error.to_string())
+        Self {
+            failure: Some(Box::new(Failure::from_error(&error))),
+            ..Self::new(code, error.to_string())
+        }
     }
 }
 

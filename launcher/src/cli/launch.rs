@@ -151,7 +151,7 @@ async fn begin(
         .collect();
     let launches = launcher
         .launch_many(orders, usize::from(asked.args.concurrency))
-        .map_err(|problems| Failed::problems(&problems.to_string()))?;
+        .map_err(|problems| Failed::input(problems.to_string()))?;
     Ok((launches, signals))
 }
 

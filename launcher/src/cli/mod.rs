@@ -61,7 +61,10 @@ async fn run(cli: Cli) -> Result<(), Failed> {
     let global = settings::Global::of(&cli.global, Environment::of_process())?;
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
-        Command::Launch(args) => launch::launch(&global, *args).await,
+        Command::Launch(args) => {
+            let launched = launch::launch(&global, *args).await;
+            launched.map_err(|failed| failed.with_data(global.output))
+        }
         Command::Render(args) => {
             let by = args.dry_run.unwrap_or(args::DryRun::Client);
             render::render(&global, &args.wanted, by).await

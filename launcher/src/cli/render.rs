@@ -70,7 +70,7 @@ pub fn check(spec: &SandboxSpec) -> Result<(), Failed> {
 }
 
 fn refused(problems: &Problems) -> Failed {
-    Failed::problems(&problems.to_string())
+    Failed::input(problems.to_string())
 }
 
 /// Objects are for programs: a table of them would say little.

@@ -71,7 +71,7 @@ impl Global {
     /// # Errors
     /// Everything that is wrong with the values of the keys.
     pub fn of(args: &GlobalArgs, environment: Environment) -> Result<Self, Failed> {
-        resolve(args, environment).map_err(|problems| Failed::problems(&problems.to_string()))
+        resolve(args, environment).map_err(|problems| Failed::input(problems.to_string()))
     }
 }
 

@@ -69,7 +69,7 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
     }
     Problems::of(problems)
         .map(|()| specs)
-        .map_err(|problems| Failed::problems(&problems.to_string()))
+        .map_err(|problems| Failed::input(problems.to_string()))
 }
 
 /// The layers of each sandbox that is wanted, put together.
@@ -85,9 +85,7 @@ pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Failed> {
         .problems
         .extend(wanted.fields.0.problems.iter().cloned());
     let documents = match &wanted.file {
-        Some(path) => {
-            file::read(path).map_err(|problems| Failed::problems(&problems.to_string()))?
-        }
+        Some(path) => file::read(path).map_err(|problems| Failed::input(problems.to_string()))?,
         None => vec![Layer::default()],
     };
     let merged = documents

@@ -1,5 +1,6 @@
 """A launcher as they are often written by hand: token Secret, then Pod, then a
-GET every two seconds until the host's container runs. Standard library alone.
+GET every two seconds until the host's container runs; both are deleted when
+that fails. Standard library alone.
 
 In: JSON on standard input (server, ca, token, namespace, secret, pod).
 """
@@ -30,11 +31,19 @@ def call(method, path, body=None):
         return json.load(answer)
 
 
-call("POST", "/secrets", asked["secret"])
-name = call("POST", "/pods", asked["pod"])["metadata"]["name"]
-while True:
-    status = call("GET", "/pods/" + name).get("status", {})
-    hosts = [c for c in status.get("containerStatuses", []) if c["name"] == "host"]
-    if hosts and "running" in hosts[0]["state"]:
-        break
-    time.sleep(2)
+secret = call("POST", "/secrets", asked["secret"])["metadata"]["name"]
+try:
+    name = call("POST", "/pods", asked["pod"])["metadata"]["name"]
+    try:
+        while True:
+            status = call("GET", "/pods/" + name).get("status", {})
+            hosts = [c for c in status.get("containerStatuses", []) if c["name"] == "host"]
+            if hosts and "running" in hosts[0]["state"]:
+                break
+            time.sleep(2)
+    except Exception:
+        call("DELETE", "/pods/" + name)
+        raise
+except Exception:
+    call("DELETE", "/secrets/" + secret)
+    raise

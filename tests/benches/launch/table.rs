@@ -38,9 +38,10 @@ impl Table {
         );
     }
 
-    /// A figure that cannot be had here.
+    /// Figures that cannot be had here, and so are not met.
     pub fn absent(&mut self, what: &str, why: &str) {
-        self.push(what, "–".to_owned(), why, String::new());
+        self.missed = true;
+        self.push(what, "–".to_owned(), why, "NOT MEASURED".to_owned());
     }
 
     /// Whether an owed figure was missed.

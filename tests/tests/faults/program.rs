@@ -53,6 +53,36 @@ pub fn add(suite: &mut Suite) {
     });
     suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
     suite.test("nobody_to_tell_is_no_reason_to_leave_anything", unheard);
+    suite.test("what_never_began_is_told_as_data_too", || {
+        let bed = Bed::well()?;
+        bed.api.script(once("POST", "leases", Fault::Refuse(403)));
+        for (options, code, reason) in [
+            (&["--grace", "60", "--run-as", "0"][..], 2, "Invalid"),
+            (&["--kubeconfig", "/nowhere"], 2, "Invalid"),
+            (&["--attach"], 4, "Policy"),
+        ] {
+            let mut command = program(&bed)?;
+            command.args(["-o", "json"]).args(options);
+            let ended = Running::start(&mut command)?
+                .wait(WATCHDOG)?
+                .with_code(code)?;
+            let error = &serde_json::from_str::<Value>(&ended.stdout)?["error"];
+            let text = error["message"].as_str().unwrap_or_default();
+            ensure!(error["reason"] == reason, "{options:?}: {error}");
+            let missing: Vec<_> = text
+                .lines()
+                .filter(|line| !ended.stderr.contains(line))
+                .collect();
+            ensure!(
+                !text.is_empty() && missing.is_empty(),
+                "{missing:?} is not in {}",
+                ended.stderr
+            );
+        }
+        let left = bed.api.objects();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    });
     suite.test("a_dry_run_refuses_what_it_would_ignore", || {
         let bed = Bed::well()?;
         for option in [
