@@ -43,7 +43,7 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     if let (true, [one], [token]) = (args.attach, wanted.as_slice(), tokens.as_slice()) {
         // Its Lease is made before the launch begins.
         let checked = manifest::check_token(&one.spec, token);
-        checked.map_err(|problems| Failed::problems(&problems.to_string()))?;
+        checked.map_err(|problems| Failed::input(problems.to_string()))?;
     }
     let asked = Asked {
         args: &args,
