@@ -97,8 +97,35 @@ pub fn add(suite: &mut Suite) {
         }
         Ok(())
     });
+    suite.test("a_limit_alone_takes_the_default_request_along", lowered);
     suite.test("a_failure_by_another_name_goes_by_that_name", renamed);
     suite.test("a_thousand_in_flight_take_no_more_than_promised", thousand);
+}
+
+fn lowered() -> Outcome {
+    let bed = Bed::well()?;
+    let asked = |options: &[&str]| {
+        let mut command = program(&bed)?;
+        command.args(["--dry-run=client", "-o", "json"]);
+        command.args(["--memory-limit", "512Mi"]).args(options);
+        Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?)
+    };
+    let made = asked(&[])?.with_code(0)?.json()?;
+    let items = made["items"].as_array().cloned().unwrap_or_default();
+    let pod = items.iter().find(|object| object["kind"] == "Pod");
+    let spec = &pod.ok_or("no Pod")?["spec"];
+    for container in [&spec["initContainers"][0], &spec["containers"][0]] {
+        let resources = &container["resources"];
+        let memory = |kind: &str| resources[kind]["memory"].as_str();
+        ensure!(
+            memory("requests") == Some("512Mi") && memory("limits") == Some("512Mi"),
+            "{resources}"
+        );
+    }
+    let said = asked(&["--memory-request", "1Gi"])?.with_code(2)?.stderr;
+    let named = "--memory-request \"1Gi\": must not be above its limit 512Mi";
+    ensure!(said.contains(named), "{said}");
+    Ok(())
 }
 
 /// This process ends as one host does.
