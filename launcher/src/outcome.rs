@@ -187,6 +187,9 @@ impl Failure {
                 Reason::Unreachable,
                 "check the server's address in the kubeconfig, and the network",
             ),
+            E::TimedOut { after, .. } if after.is_zero() => {
+                (Reason::TimedOut, "give more time with --timeout")
+            }
             E::TimedOut { .. } | E::StillThere { .. } | E::Busy { .. } => (
                 Reason::Unreachable,
                 "try again, or give more time with --timeout",

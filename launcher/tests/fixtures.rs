@@ -14,12 +14,12 @@ use serde_json::Value;
 const HOST: Option<&str> = Some("host");
 const PREP: Option<&str> = Some("workspace-prep");
 
-/// Fixture, reason, whose log, whether of the instance before, message, hint.
+/// Fixture, reason, whose log, of which of several instances, message, hint.
 type Row = (
     &'static str,
     Reason,
     Option<&'static str>,
-    bool,
+    Option<i32>,
     &'static str,
     &'static str,
 );
@@ -29,7 +29,7 @@ const FATAL: &[Row] = &[
         "image-not-found",
         Reason::ImagePull,
         None,
-        false,
+        None,
         "not found",
         "--image",
     ),
@@ -37,7 +37,7 @@ const FATAL: &[Row] = &[
         "image-unauthorized",
         Reason::ImagePull,
         None,
-        false,
+        None,
         "no basic auth credentials",
         "--image-pull-secret",
     ),
@@ -45,7 +45,7 @@ const FATAL: &[Row] = &[
         "image-platform",
         Reason::Platform,
         None,
-        false,
+        None,
         "no variant for the node's architecture",
         "--arch",
     ),
@@ -53,7 +53,7 @@ const FATAL: &[Row] = &[
         "image-name",
         Reason::ImageName,
         None,
-        false,
+        None,
         "localhost/podcradle:a:b",
         "--image",
     ),
@@ -61,7 +61,7 @@ const FATAL: &[Row] = &[
         "image-never-pulled",
         Reason::ImageName,
         None,
-        false,
+        None,
         "may not be pulled",
         "--image-pull-policy",
     ),
@@ -69,7 +69,7 @@ const FATAL: &[Row] = &[
         "image-volume",
         Reason::ImagePull,
         None,
-        false,
+        None,
         "the image of a volume",
         "--supervisor-image",
     ),
@@ -77,7 +77,7 @@ const FATAL: &[Row] = &[
         "start-error",
         Reason::StartError,
         None,
-        false,
+        None,
         "no such file or directory",
         "--init-dir",
     ),
@@ -85,7 +85,7 @@ const FATAL: &[Row] = &[
         "copy-image-not-found",
         Reason::ImagePull,
         None,
-        false,
+        None,
         "not found",
         "--supervisor-image",
     ),
@@ -93,7 +93,7 @@ const FATAL: &[Row] = &[
         "copy-start-error",
         Reason::StartError,
         None,
-        false,
+        None,
         "container podcradle-init",
         "--supervisor-image",
     ),
@@ -101,7 +101,7 @@ const FATAL: &[Row] = &[
         "config-error",
         Reason::ContainerConfig,
         None,
-        false,
+        None,
         "secret \"nowhere\" not found",
         "--credentials-secret",
     ),
@@ -109,7 +109,7 @@ const FATAL: &[Row] = &[
         "clone-fails",
         Reason::InitFailed,
         PREP,
-        false,
+        None,
         "exit code 128",
         "--repo",
     ),
@@ -117,7 +117,7 @@ const FATAL: &[Row] = &[
         "clone-memory",
         Reason::OutOfMemory,
         PREP,
-        false,
+        None,
         "its limit of 64Mi",
         "--memory-limit",
     ),
@@ -125,7 +125,7 @@ const FATAL: &[Row] = &[
         "host-ends",
         Reason::HostEnded,
         HOST,
-        false,
+        None,
         "exited with code 9",
         "log",
     ),
@@ -133,7 +133,7 @@ const FATAL: &[Row] = &[
         "host-missing",
         Reason::HostEnded,
         HOST,
-        false,
+        None,
         "cannot execute no-such-host",
         "-- HOST",
     ),
@@ -141,7 +141,7 @@ const FATAL: &[Row] = &[
         "host-memory",
         Reason::OutOfMemory,
         HOST,
-        false,
+        None,
         "its limit of 64Mi",
         "--memory-limit",
     ),
@@ -149,7 +149,7 @@ const FATAL: &[Row] = &[
         "lifetime",
         Reason::LifetimeExceeded,
         None,
-        false,
+        None,
         "maximum lifetime",
         "--max-lifetime",
     ),
@@ -157,7 +157,7 @@ const FATAL: &[Row] = &[
         "deleted",
         Reason::DeletedBySomeone,
         None,
-        false,
+        None,
         "by someone else",
         "who deletes Pods",
     ),
@@ -165,7 +165,7 @@ const FATAL: &[Row] = &[
         "evicted",
         Reason::Evicted,
         None,
-        false,
+        None,
         "Eviction API",
         "launch again",
     ),
@@ -173,7 +173,7 @@ const FATAL: &[Row] = &[
         "disk",
         Reason::Evicted,
         None,
-        false,
+        None,
         "more disk than its limit",
         "--ephemeral-storage-limit",
     ),
@@ -181,7 +181,7 @@ const FATAL: &[Row] = &[
         "hand-written-node-lost",
         Reason::Evicted,
         None,
-        false,
+        None,
         "no fault of its host",
         "launch again",
     ),
@@ -189,7 +189,7 @@ const FATAL: &[Row] = &[
         "hand-written-preempted",
         Reason::Evicted,
         None,
-        false,
+        None,
         "higher priority",
         "--priority-class",
     ),
@@ -197,7 +197,7 @@ const FATAL: &[Row] = &[
         "hand-written-rejected",
         Reason::Evicted,
         None,
-        false,
+        None,
         "OutOfcpu",
         "launch again",
     ),
@@ -205,7 +205,7 @@ const FATAL: &[Row] = &[
         "hand-written-cannot-run",
         Reason::StartError,
         None,
-        false,
+        None,
         "permission denied",
         "runtime",
     ),
@@ -213,7 +213,7 @@ const FATAL: &[Row] = &[
         "host-crashes",
         Reason::HostEnded,
         HOST,
-        true,
+        Some(1),
         "code 7",
         "log",
     ),
@@ -221,7 +221,7 @@ const FATAL: &[Row] = &[
         "crash-loop",
         Reason::HostEnded,
         HOST,
-        true,
+        Some(2),
         "keeps ending",
         "log",
     ),
@@ -229,7 +229,7 @@ const FATAL: &[Row] = &[
         "home-disk",
         Reason::Evicted,
         None,
-        false,
+        None,
         "more disk than its limit",
         "--home-size-limit",
     ),
@@ -344,13 +344,14 @@ fn last_verdict(name: &str) -> Verdict {
 
 #[test]
 fn what_ends_a_launch_ends_it_with_its_reason() {
-    for (name, reason, container, previous, message, hint) in FATAL {
+    for (name, reason, container, instance, message, hint) in FATAL {
         let Verdict::Fatal(fatal) = last_verdict(name) else {
             panic!("{name} is not fatal: {:?}", last_verdict(name));
         };
+        let number = fatal.instance.as_ref().map(|instance| instance.number);
         assert_eq!(
-            (fatal.reason, fatal.container, fatal.previous),
-            (*reason, *container, *previous),
+            (fatal.reason, fatal.container, number),
+            (*reason, *container, *instance),
             "{name}: {fatal:?}"
         );
         assert!(fatal.message.contains(message), "{name}: {}", fatal.message);
@@ -369,7 +370,7 @@ fn what_may_still_come_is_waited_for_and_named() {
         let budget = std::time::Duration::from_secs(3);
         let spent = Fatal::stage_took_too_long(found, budget, &text);
         assert!(
-            spent.message.contains(why) && spent.message.contains("3s"),
+            spent.message.contains(why) && spent.message.contains("budget of 3s"),
             "{spent:?}"
         );
     }

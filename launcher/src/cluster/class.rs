@@ -55,13 +55,13 @@ pub enum Error {
         sent: bool,
     },
     /// No answer within the time there was.
-    #[error("{call}: no answer from the API server {server} within {after:?}")]
+    #[error("{call}: {}", no_answer(server, *after))]
     TimedOut {
         /// The call.
         call: Call,
         /// The API server's URL.
         server: String,
-        /// How long was waited.
+        /// How long was waited; nothing when the time was over before.
         after: Duration,
     },
     /// Deleted, but not gone within the time there was.
@@ -212,6 +212,13 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn no_answer(server: &str, after: Duration) -> String {
+    if after.is_zero() {
+        return "not tried, since the time for it was over".to_owned();
+    }
+    format!("no answer from the API server {server} within {after:?}")
 }
 
 /// What `error` means for `call` to `server`.
@@ -376,6 +383,17 @@ mod tests {
         assert!(!class(429, "TooManyRequests", "").is_ambiguous());
         assert!(!class(409, "AlreadyExists", "").is_ambiguous());
         assert!(class(429, "TooManyRequests", "").is_transient());
+    }
+
+    #[tokio::test]
+    async fn a_call_without_any_time_left_is_not_made_and_no_fault_of_the_server() {
+        use crate::cluster::{Cluster, Deadline};
+        let cluster = Cluster::of(|_| async { panic!("it was made") });
+        let error = cluster.pods(None, Deadline::after(Duration::ZERO)).await;
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("not tried"), "{error}");
+        let failure = crate::Failure::from_error(&error);
+        assert_eq!(failure.reason, crate::Reason::TimedOut);
     }
 
     #[tokio::test]

@@ -5,6 +5,9 @@
 mod class;
 mod client;
 mod config;
+mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 mod kubeconfig;
 mod objects;
 mod proxy;
@@ -23,6 +26,7 @@ use tokio::time::Instant;
 
 pub use class::{Call, Error, by_status, classify};
 pub use config::{ConfigError, InCluster, Source, load};
+pub(crate) use events::times;
 pub use objects::{Deletion, LogOptions};
 use throttle::Throttle;
 
@@ -102,6 +106,11 @@ impl Deadline {
     /// The moment itself.
     pub fn instant(self) -> Instant {
         self.at
+    }
+
+    /// Whether there is no time left.
+    pub fn is_over(self) -> bool {
+        self.left().is_zero()
     }
 
     fn left(self) -> Duration {
@@ -192,6 +201,9 @@ impl Cluster {
             after,
         };
         let waited = deadline.left();
+        if waited.is_zero() {
+            return Err(timed_out(call, waited));
+        }
         let turn = self.throttle.turn(&call);
         let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
             return Err(timed_out(call, waited));

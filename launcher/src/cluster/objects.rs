@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use futures::AsyncBufRead;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
 use kube::api::{
     DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -335,30 +335,6 @@ impl Cluster {
             Err(Error::NotFound { .. }) => Ok(Deletion::Absent),
             Err(error) => Err(error),
         }
-    }
-
-    /// The events of the object with this uid, oldest first. A namesake's
-    /// events are not ours.
-    pub async fn events(&self, uid: &str, deadline: Deadline) -> Result<Vec<Event>, Error> {
-        let api = self.api::<Event>();
-        let ours = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let list = self
-            .repeat(self.what("list", "events", ""), deadline, || {
-                api.list(&ours)
-            })
-            .await?;
-        let mut events = list.items;
-        // To the second, since some of them have no finer time; then as written.
-        events.sort_by_key(|e| {
-            let time = e
-                .last_timestamp
-                .as_ref()
-                .map(|t| t.0)
-                .or(e.event_time.as_ref().map(|t| t.0));
-            let version = e.resource_version().and_then(|v| v.parse::<u64>().ok());
-            (time.map(jiff::Timestamp::as_second), version)
-        });
-        Ok(events)
     }
 
     /// A node's architecture. Nodes are the cluster's, and a launcher may only

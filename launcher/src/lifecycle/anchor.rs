@@ -239,10 +239,12 @@ impl Run<'_> {
         let call = self.cluster.what("delete", resource, &object.name_any());
         self.give_turn_back();
         tokio::select! {
-            gone = watch.gone(&object, deadline) => gone?,
+            // First, since a watch that has no time left says something else.
+            biased;
             () = tokio::time::sleep_until(deadline.instant()) => {
                 return Err(Error::StillThere { call, after: deadline.given() }.into());
             }
+            gone = watch.gone(&object, deadline) => gone?,
         }
         self.take_turn().await;
         Ok(())

@@ -91,11 +91,13 @@ async fn wait_gone(
     let mut watch = PodWatch::of_session(cluster, session, version);
     while !left.is_empty() {
         let event = tokio::select! {
-            event = watch.next(deadline) => event,
+            // First, since a watch that has no time left says something else.
+            biased;
             () = tokio::time::sleep_until(deadline.instant()) => {
                 let call = cluster.what("delete", "pods", session);
                 return Err(Error::StillThere { call, after: deadline.given() });
             }
+            event = watch.next(deadline) => event,
         };
         match event {
             Ok(PodEvent::Gone(pod)) => left.retain(|uid| Some(uid) != pod.uid().as_ref()),

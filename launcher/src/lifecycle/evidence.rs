@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 
-use crate::cluster::{Cluster, Deadline, LogOptions};
+use crate::cluster::{Cluster, Deadline, LogOptions, times};
 use crate::manifest::Owner;
 use crate::outcome::{Failure, Reason};
 use crate::token::Token;
-use crate::watch::Fatal;
+use crate::watch::{Fatal, Instance};
 
 /// Collecting must not hold up the clean-up.
 const BOUND: Duration = Duration::from_secs(5);
@@ -37,7 +37,8 @@ pub(super) async fn collect(
         .collect();
     failure.report = fatal.report.map(|report| report.redacted(token));
     if let Some(container) = fatal.container {
-        let log = log_of(cluster, &pod.name, container, fatal.previous, deadline).await;
+        let log = log_of(cluster, pod, container, fatal.instance.as_ref(), deadline);
+        let log = log.await;
         if fatal.reason == Reason::InitFailed
             && let Some(cause) = log.as_deref().and_then(last_words)
             && !failure.message.contains(cause)
@@ -50,29 +51,58 @@ pub(super) async fn collect(
     failure
 }
 
-/// The tail of a container's log: of the instance before, when that is asked
-/// for and there was one.
+/// The tail of a container's log: that of `instance`, where there are several.
 async fn log_of(
     cluster: &Cluster,
-    pod: &str,
+    pod: &Owner,
     container: &str,
-    previous: bool,
+    instance: Option<&Instance>,
     deadline: Deadline,
 ) -> Option<String> {
-    let mut options = LogOptions {
-        container: container.to_owned(),
-        tail: Some(LOG_LINES),
-        previous,
-        follow: false,
+    let now = match instance {
+        Some(_) => cluster.pod(&pod.name, deadline).await.ok().flatten(),
+        None => None,
     };
-    loop {
-        let log = cluster.log_text(pod, &options, deadline).await;
-        let log = log.ok().filter(|text| !text.trim().is_empty());
-        if log.is_some() || !options.previous {
-            return log;
+    let status = now.as_ref().and_then(|now| status_of(now, container));
+    for &previous in logs(instance, status) {
+        let options = LogOptions {
+            container: container.to_owned(),
+            tail: Some(LOG_LINES),
+            previous,
+            follow: false,
+        };
+        let log = cluster.log_text(&pod.name, &options, deadline).await;
+        if let Ok(text) = log {
+            return Some(text).filter(|text| !text.trim().is_empty());
         }
-        options.previous = false;
     }
+    None
+}
+
+/// Where the log of `instance` is: in that of the instance before the current
+/// one (true) or in the current one's, the first that there is.
+fn logs(instance: Option<&Instance>, status: Option<&ContainerStatus>) -> &'static [bool] {
+    let Some(instance) = instance else {
+        return &[false];
+    };
+    let before = status.and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
+    match before {
+        Some(before) if before.container_id.as_ref() == Some(&instance.id) => &[true],
+        Some(_) => &[false],
+        // It was the first, and the next one may have begun since.
+        None => &[true, false],
+    }
+}
+
+fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let inits = status
+        .init_container_statuses
+        .as_ref()
+        .into_iter()
+        .flatten();
+    let mut all = inits.chain(status.container_statuses.as_ref().into_iter().flatten());
+    all.find(|status| status.name == container)
 }
 
 /// What git gave up with, or else the last line.
@@ -94,8 +124,12 @@ async fn architecture(cluster: &Cluster, pod: &str, deadline: Deadline) -> Optio
 
 fn one_line(event: &Event) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    let often = match times(event) {
+        1 => String::new(),
+        times => format!(" ({times} times)"),
+    };
     format!(
-        "{} {}: {}",
+        "{} {}{often}: {}",
         part(&event.type_),
         part(&event.reason),
         part(&event.message).trim()
@@ -112,5 +146,46 @@ mod tests {
         assert_eq!(last_words(log), Some("fatal: repository 'u' not found"));
         assert_eq!(last_words("one\ntwo\n\n"), Some("two"));
         assert_eq!(last_words("\n"), None);
+    }
+
+    fn status(last: &serde_json::Value) -> ContainerStatus {
+        let status = serde_json::json!({
+            "name": "host", "image": "i:1", "imageID": "", "ready": false, "restartCount": 0, "lastState": last,
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn the_log_is_that_of_the_instance_that_is_spoken_of() {
+        let second = Instance {
+            number: 2,
+            id: "containerd://2".to_owned(),
+        };
+        let ended = |id| serde_json::json!({ "terminated": { "exitCode": 1, "containerID": id } });
+        let first_before = status(&ended("containerd://1"));
+        let itself_before = status(&ended("containerd://2"));
+        let none_before = status(&serde_json::json!({}));
+        for (of, now, where_) in [
+            (None, Some(&first_before), &[false][..]),
+            (Some(&second), Some(&first_before), &[false]),
+            (Some(&second), Some(&itself_before), &[true]),
+            (Some(&second), Some(&none_before), &[true, false]),
+            (Some(&second), None, &[true, false]),
+        ] {
+            assert_eq!(logs(of, now), where_, "{of:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_says_how_often_it_happened() {
+        let event = |count: i32| Event {
+            type_: Some("Normal".to_owned()),
+            reason: Some("Pulling".to_owned()),
+            message: Some("an image\n".to_owned()),
+            count: Some(count),
+            ..Event::default()
+        };
+        assert_eq!(one_line(&event(1)), "Normal Pulling: an image");
+        assert_eq!(one_line(&event(2)), "Normal Pulling (2 times): an image");
     }
 }

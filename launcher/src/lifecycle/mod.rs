@@ -3,6 +3,7 @@
 
 mod anchor;
 mod cleanup;
+mod clock;
 mod delete;
 mod dry_run;
 mod ended;

@@ -1,18 +1,15 @@
-//! The wait between gate and host: one watch, one clock a stage, and what a
-//! budget that ran out is called.
-
-use std::time::Duration;
+//! The wait between gate and host: one watch, and a clock.
 
 use k8s_openapi::api::core::v1::Pod;
-use tokio::time::Instant;
 
+use super::clock::Clock;
 use super::launch::Run;
 use super::stop::{self, Stop};
 use crate::cluster::Deadline;
 use crate::launching::LaunchEvent;
 use crate::manifest;
-use crate::spec::{Budgets, SandboxSpec, Wait};
-use crate::watch::{Diagnosis, Fatal, Seen, Stage, Subscription, Verdict};
+use crate::spec::Wait;
+use crate::watch::{Diagnosis, Seen, Subscription, Verdict};
 
 impl Run<'_> {
     /// Follows the Pod until its host is what the spec waits for.
@@ -26,7 +23,7 @@ impl Run<'_> {
             return Ok(());
         }
         let mut diagnosis = Diagnosis::default();
-        let mut clock = Clock::new(&self.spec.budgets);
+        let mut clock = Clock::new(self.spec.budgets, deadline);
         let mut said: Vec<String> = Vec::new();
         let mut verdict = self.judge(&mut diagnosis, &pod);
         drop(pod);
@@ -50,14 +47,15 @@ impl Run<'_> {
             let latest = said.last().map_or("", String::as_str);
             let event = tokio::select! {
                 event = seen.next() => event,
-                () = tokio::time::sleep_until(clock.runs_out()) => return Err(clock.spent(latest)),
-                () = tokio::time::sleep_until(deadline.instant()) => return Err(total_spent(&self.spec, clock.stage, latest)),
+                () = tokio::time::sleep_until(clock.runs_out()) => {
+                    return Err(Stop::Fatal(Box::new(clock.spent(latest))));
+                }
             };
             verdict = match event {
                 Seen::Now(pod) => self.judge(&mut diagnosis, &pod),
                 Seen::Gone(Some(pod)) => return Err(deleted(&mut diagnosis, &pod)),
                 Seen::Gone(None) => return Err(stop::gone().into()),
-                Seen::Trouble(why) => Verdict::Wait(clock.stage, why),
+                Seen::Trouble(why) => Verdict::Wait(clock.stage(), why),
                 Seen::Failed(error) => return Err(Stop::Error(*error)),
             };
         }
@@ -85,51 +83,6 @@ fn host_runs(pod: &Pod) -> bool {
             status.name == manifest::HOST_CONTAINER && running.is_some()
         })
     })
-}
-
-/// Each stage's clock runs only while the launch is in that stage.
-struct Clock {
-    stage: Stage,
-    since: Instant,
-    left: [Duration; 4],
-    budgets: [Duration; 4],
-}
-
-impl Clock {
-    fn new(budgets: &Budgets) -> Self {
-        let budgets = [budgets.schedule, budgets.pull, budgets.init, budgets.start];
-        Self {
-            stage: Stage::Schedule,
-            since: Instant::now(),
-            left: budgets,
-            budgets,
-        }
-    }
-
-    fn enter(&mut self, stage: Stage) {
-        if stage == self.stage {
-            return;
-        }
-        let left = &mut self.left[self.stage as usize];
-        *left = left.saturating_sub(self.since.elapsed());
-        self.stage = stage;
-        self.since = Instant::now();
-    }
-
-    fn runs_out(&self) -> Instant {
-        self.since + self.left[self.stage as usize]
-    }
-
-    fn spent(&self, why: &str) -> Stop {
-        let budget = self.budgets[self.stage as usize];
-        let fatal = Fatal::stage_took_too_long(self.stage, budget, why);
-        Stop::Fatal(Box::new(fatal))
-    }
-}
-
-fn total_spent(spec: &SandboxSpec, stage: Stage, why: &str) -> Stop {
-    let fatal = Fatal::launch_took_too_long(stage, spec.budgets.total, why);
-    Stop::Fatal(Box::new(fatal))
 }
 
 fn deleted(diagnosis: &mut Diagnosis, pod: &Pod) -> Stop {

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{PodEvent, PodWatch};
 use crate::cluster::{Cluster, Deadline, Error};
 
-/// After so long without an answer subscribers are told.
+/// After so long without a watch subscribers are told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a subscriber is told about its Pod.
@@ -163,7 +163,7 @@ impl Hub {
                     }
                     continue;
                 }
-                event = watch.next(Deadline::after(PATIENCE)) => event,
+                event = watch.next_within(PATIENCE) => event,
             };
             match event {
                 Ok(PodEvent::Now(pod)) => self.tell(pod, Seen::Now),
@@ -250,4 +250,64 @@ impl Drop for Subscription {
 /// Trouble that may end by itself; a denial has been given its time already.
 fn may_end(error: &Error) -> bool {
     error.is_transient() && !matches!(error, Error::Denied { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::cluster::fake::silent_for;
+
+    fn pod() -> Pod {
+        let pod = serde_json::json!({ "metadata": {
+            "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+        } });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    const LIFE: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_as_it_should_is_no_trouble() {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&opened);
+        let cluster = Cluster::of(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(silent_for(LIFE))
+        });
+        let mut subscription = Hub::new(&cluster).subscribe(&pod());
+        let told = timeout(Duration::from_secs(330), subscription.next()).await;
+        if let Ok(Seen::Trouble(why)) = &told {
+            panic!("{why}");
+        }
+        assert!(told.is_err());
+        assert_eq!(opened.load(Ordering::Relaxed), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_answer_is_trouble_and_then_none() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let cluster = Cluster::of(move |_| {
+            let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+                silent_for(LIFE)
+            }
+        });
+        let mut subscription = Hub::new(&cluster).subscribe(&pod());
+        let Seen::Trouble(why) = subscription.next().await else {
+            panic!("no trouble");
+        };
+        assert!(
+            why.contains("watch pods ns/a") && why.contains("within 10s"),
+            "{why}"
+        );
+        let told = timeout(Duration::from_mins(5), subscription.next()).await;
+        assert!(told.is_err());
+    }
 }

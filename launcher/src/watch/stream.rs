@@ -134,6 +134,20 @@ where
     /// *Errors*: what cannot be cured by watching again; [`Error::TimedOut`]
     /// and the like once `deadline` does not leave room for another try.
     pub async fn next(&mut self, deadline: Deadline) -> Result<Change<K>, Error> {
+        self.follow(|| deadline).await
+    }
+
+    /// The same, however long nothing happens: `patience` counts only while
+    /// there is no watch, not while an open one has nothing to tell.
+    ///
+    /// *Cancel safety* and *Errors*: as [`Watch::next`].
+    pub async fn next_within(&mut self, patience: Duration) -> Result<Change<K>, Error> {
+        self.follow(|| Deadline::after(patience)).await
+    }
+
+    /// `limit` is asked by when the watch must be open, from now on.
+    async fn follow(&mut self, limit: impl Fn() -> Deadline) -> Result<Change<K>, Error> {
+        let mut deadline = limit();
         loop {
             if self.events.is_none()
                 && let Some(event) = self.open(deadline).await?
@@ -146,6 +160,7 @@ where
             // Ended by the server, or silent for longer than it may be.
             let Ok(Some(item)) = tokio::time::timeout(SILENCE, events.next()).await else {
                 self.events = None;
+                deadline = limit();
                 continue;
             };
             let error = match item {
@@ -163,6 +178,10 @@ where
                 Err(error) => classify(self.call(), self.cluster.server(), &error),
             };
             self.events = None;
+            // One that breaks again and again is trouble, one that broke late is not yet.
+            if deadline.is_over() {
+                deadline = limit();
+            }
             if let Some(event) = self.recover(error, deadline).await? {
                 return Ok(event);
             }

@@ -31,12 +31,23 @@ impl Repository {
         Self::serve_with(on, true)
     }
 
+    /// One that accepts whoever clones it, and never answers.
+    pub fn hang(on: IpAddr) -> Result<Self> {
+        let folder = tempfile::tempdir().trying("make a temporary folder")?;
+        let never = std::future::pending::<StatusCode>;
+        Self::start(on, folder, axum::Router::new().fallback(never))
+    }
+
     fn serve_with(on: IpAddr, large: bool) -> Result<Self> {
         let folder = tempfile::tempdir().trying("make a temporary folder")?;
         make(folder.path(), large)?;
         let router = axum::Router::new()
             .fallback(file)
             .with_state(folder.path().to_owned());
+        Self::start(on, folder, router)
+    }
+
+    fn start(on: IpAddr, folder: TempDir, router: axum::Router) -> Result<Self> {
         let serving = Serving::router((on, 0), router).trying(format!("listen on {on}"))?;
         Ok(Repository {
             serving,

@@ -1,6 +1,7 @@
 //! A registry that knows image indexes alone, behind a password when a test
-//! wants one: enough to say "unauthorized" and "not for this platform" as real
-//! ones do. On the loopback, where a container runtime expects no TLS.
+//! wants one, or that never answers: enough to say "unauthorized", "not for this
+//! platform" or nothing, as real ones do. On the loopback, where a container
+//! runtime expects no TLS.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +23,16 @@ pub struct Registry {
     serving: Serving,
 }
 
+/// How it answers whoever asks for an image.
+#[derive(PartialEq, Eq)]
+enum Manner {
+    Open,
+    Private,
+    Stalling,
+}
+
 struct Content {
-    password: bool,
+    manner: Manner,
     /// `podcradle/NAME:TAG` as the path of its manifest, and digests.
     manifests: BTreeMap<String, (&'static str, Vec<u8>)>,
 }
@@ -32,17 +41,22 @@ impl Registry {
     /// One without a password, where `podcradle/foreign:1` is an index for
     /// riscv64 alone.
     pub fn serve() -> Result<Self> {
-        Self::start(false)
+        Self::start(Manner::Open)
     }
 
     /// One that nobody has the password of.
     pub fn private() -> Result<Self> {
-        Self::start(true)
+        Self::start(Manner::Private)
     }
 
-    fn start(password: bool) -> Result<Self> {
+    /// One that takes each question for an image, and never answers.
+    pub fn stalling() -> Result<Self> {
+        Self::start(Manner::Stalling)
+    }
+
+    fn start(manner: Manner) -> Result<Self> {
         let content = Arc::new(Content {
-            password,
+            manner,
             manifests: manifests(),
         });
         let router = axum::Router::new().fallback(answer).with_state(content);
@@ -82,12 +96,15 @@ fn manifests() -> BTreeMap<String, (&'static str, Vec<u8>)> {
 }
 
 async fn answer(State(content): State<Arc<Content>>, uri: Uri, headers: HeaderMap) -> Response {
-    if content.password && !headers.contains_key("authorization") {
+    if content.manner == Manner::Private && !headers.contains_key("authorization") {
         let challenge = [("www-authenticate", r#"Basic realm="podcradle""#)];
         return (StatusCode::UNAUTHORIZED, challenge).into_response();
     }
     if uri.path() == "/v2/" {
         return StatusCode::OK.into_response();
+    }
+    if content.manner == Manner::Stalling {
+        return std::future::pending().await;
     }
     let Some((kind, body)) = content.manifests.get(uri.path()) else {
         let errors =

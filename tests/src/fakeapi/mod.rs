@@ -29,6 +29,8 @@ pub enum Fault {
     Taken,
     /// A quota has no room for it.
     Quota,
+    /// No Role allows it.
+    Denied,
     /// It is done, but this status is the answer.
     DoneButSay(u16),
     /// It is done, but no answer ever comes.

@@ -84,6 +84,11 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
             server.answer(&method, &request, &body)
         }
         Fault::Quota => status(403, "Forbidden", "exceeded quota: few, limited: count=0"),
+        Fault::Denied => {
+            let resource = &request.resource;
+            let message = format!("{resource} is forbidden: User \"u\" cannot do that to them");
+            status(403, "Forbidden", &message)
+        }
         Fault::DoneButSay(code) => {
             server.answer(&method, &request, &body);
             refusal(code)

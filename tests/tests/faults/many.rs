@@ -4,7 +4,7 @@
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launches, Outcome as Launch, Reason, SandboxSpec};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::{Fault, going_well, status};
+use podcradle_tests::fakeapi::{Fault, Seen, going_well, status};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
 use serde_json::json;
 
@@ -36,7 +36,18 @@ pub fn add(suite: &mut Suite) {
     suite.test("a_place_that_is_gone_costs_one_list_for_all", relisted);
     suite.test(
         "a_watch_that_may_not_be_opened_fails_all_and_leaves_nothing",
-        denied,
+        || {
+            let watch = |seen: &Seen| (seen.verb == "WATCH").then_some(Fault::Denied);
+            denied(4, watch, "watch pods in namespace ns")
+        },
+    );
+    suite.test(
+        "a_list_that_may_not_be_read_where_a_watch_goes_on_fails_all_and_leaves_nothing",
+        || denied(4, place_gone, "list pods in namespace ns"),
+    );
+    suite.test(
+        "a_pod_that_may_not_be_read_where_its_watch_goes_on_fails_and_leaves_nothing",
+        || denied(1, place_gone, "get pods ns/podcradle-many-000000"),
     );
 }
 
@@ -207,21 +218,28 @@ fn relisted() -> Outcome {
     Ok(())
 }
 
-fn denied() -> Outcome {
+/// Each watch's place is gone, and what is there now may not be read.
+fn place_gone(seen: &Seen) -> Option<Fault> {
+    match (seen.verb.as_str(), seen.resource.as_str()) {
+        ("WATCH", "pods") => Some(Fault::Refuse(410)),
+        ("GET", "pods") => Some(Fault::Denied),
+        _ => None,
+    }
+}
+
+/// So many launches, of which none may see its Pod: all say what was denied.
+fn denied(
+    launches: usize,
+    fault: impl Fn(&Seen) -> Option<Fault> + Send + 'static,
+    call: &str,
+) -> Outcome {
     let bed = Bed::new(vec![status(&json!({}), &json!({}))])?;
-    bed.api.script(|_, seen| {
-        if seen.verb == "WATCH" {
-            Fault::Refuse(403)
-        } else {
-            Fault::None
-        }
-    });
-    for outcome in all(bed.launcher.launch_many(wanted(4), 50)?)? {
+    bed.api
+        .script(move |_, seen| fault(seen).unwrap_or(Fault::None));
+    for outcome in all(bed.launcher.launch_many(wanted(launches), 50)?)? {
         let failure = failed(outcome)?;
-        ensure!(
-            matches!(failure.reason, Reason::Denied | Reason::Policy),
-            "{failure:?}"
-        );
+        ensure!(failure.reason == Reason::Denied, "{failure:?}");
+        ensure!(failure.message.starts_with(call), "{failure:?}");
     }
     bed.api.collect();
     let left = bed.api.objects();

@@ -6,6 +6,18 @@ use super::{Fatal, Stage};
 use crate::manifest::{HOST_CONTAINER, PREP_CONTAINER};
 use crate::outcome::Reason;
 
+impl Stage {
+    /// What its budget is called, in the spec and in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Schedule => "schedule",
+            Self::Pull => "pull",
+            Self::Init => "init",
+            Self::Start => "start",
+        }
+    }
+}
+
 impl Fatal {
     /// The budget of `stage` ran out; `why` is what the cluster said last.
     pub fn stage_took_too_long(stage: Stage, budget: Duration, why: &str) -> Self {
@@ -23,7 +35,7 @@ impl Fatal {
                 "see in the host's log what it waits for, or wait longer with --start-timeout"
             }
         };
-        Self::too_long(stage, budget, why, hint)
+        Self::too_long(stage, stage.name(), budget, why, hint)
     }
 
     /// The time for the whole launch ran out in `stage`.
@@ -34,10 +46,10 @@ impl Fatal {
             }
             _ => "wait longer with --timeout",
         };
-        Self::too_long(stage, total, why, hint)
+        Self::too_long(stage, "total", total, why, hint)
     }
 
-    fn too_long(stage: Stage, budget: Duration, why: &str, hint: &'static str) -> Self {
+    fn too_long(stage: Stage, budget: &str, time: Duration, why: &str, hint: &'static str) -> Self {
         let (what, reason, container) = match stage {
             Stage::Schedule => ("no node was found", Reason::Unschedulable, None),
             Stage::Pull => (
@@ -56,7 +68,8 @@ impl Fatal {
                 Some(HOST_CONTAINER),
             ),
         };
-        let mut fatal = Self::new(reason, format!("{what} within {budget:?}: {why}"), hint);
+        let message = format!("{what} within the {budget} budget of {time:?}: {why}");
+        let mut fatal = Self::new(reason, message, hint);
         fatal.container = container;
         fatal
     }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-use super::{COPY_HINT, Fatal, report_of};
+use super::{COPY_HINT, Fatal, Instance, report_of};
 use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER};
 use crate::outcome::Reason;
 use crate::report::Report;
@@ -29,10 +29,9 @@ pub(super) fn badly(
     } else {
         return None;
     };
-    // Where containers are started again, the next one may already run.
-    fatal.previous = restarts(pod);
     fatal.report = report;
-    Some(fatal.of(name))
+    let instance = restarts(pod).then(|| Instance::of(status, ended));
+    Some(fatal.of(name).of_instance(instance))
 }
 
 fn restarts(pod: &Pod) -> bool {

@@ -53,8 +53,8 @@ pub struct Fatal {
     pub hint: &'static str,
     /// Whose log says more.
     pub container: Option<&'static str>,
-    /// The instance before the current one has the log.
-    pub previous: bool,
+    /// Which instance of it, where containers are started again.
+    pub instance: Option<Instance>,
     /// What the supervisor reported.
     pub report: Option<Report>,
 }
@@ -66,7 +66,7 @@ impl Fatal {
             message: message.into(),
             hint,
             container: None,
-            previous: false,
+            instance: None,
             report: None,
         }
     }
@@ -75,6 +75,34 @@ impl Fatal {
     fn of(mut self, container: &'static str) -> Self {
         self.container = Some(container);
         self
+    }
+
+    /// The instance concerned, which has the log.
+    fn of_instance(mut self, instance: Option<Instance>) -> Self {
+        if let Some(Instance { number, .. }) = instance {
+            let message = self.message;
+            self.message = format!("{message} (instance {number} of the container)");
+        }
+        self.instance = instance;
+        self
+    }
+}
+
+/// Of a container that is started again, one that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Counted from one.
+    pub number: i32,
+    /// As the runtime calls it; empty when the kubelet does not say.
+    pub id: String,
+}
+
+impl Instance {
+    fn of(status: &ContainerStatus, ended: &ContainerStateTerminated) -> Self {
+        Self {
+            number: status.restart_count + 1,
+            id: ended.container_id.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -195,9 +223,18 @@ fn waiting(pod: &Pod) -> Verdict {
         let now = status.state.clone().unwrap_or_default();
         if let Some(waiting) = now.waiting {
             let reason = waiting.reason.unwrap_or_default();
-            let starting = name == HOST_CONTAINER && prepared && !reason.contains("Image");
+            // What workspace-prep ran from is there; another image may not be.
+            let starting = name == HOST_CONTAINER
+                && prepared
+                && !reason.contains("Image")
+                && image(pod, HOST_CONTAINER) == image(pod, PREP_CONTAINER);
             let stage = if starting { Stage::Start } else { Stage::Pull };
-            let text = waiting.message.filter(|m| !m.is_empty()).unwrap_or(reason);
+            let text = match waiting.message.filter(|m| !m.is_empty()) {
+                Some(message) => message,
+                // While it pulls, a kubelet does not say what.
+                None if !starting => format!("{reason}, image {}", status.image),
+                None => reason,
+            };
             return Verdict::Wait(stage, format!("{name}: {text}"));
         }
         if name != HOST_CONTAINER {
@@ -217,6 +254,14 @@ fn waiting(pod: &Pod) -> Verdict {
         }
     }
     Verdict::Wait(Stage::Pull, "waiting for the kubelet".to_owned())
+}
+
+/// The image that the container of this name is to have.
+fn image<'a>(pod: &'a Pod, container: &str) -> Option<&'a str> {
+    let spec = pod.spec.as_ref()?;
+    let inits = spec.init_containers.as_ref().into_iter().flatten();
+    let mut all = inits.chain(&spec.containers);
+    all.find(|c| c.name == container)?.image.as_deref()
 }
 
 /// A kubelet that has given a Pod up (its deadline, an eviction) says so in a

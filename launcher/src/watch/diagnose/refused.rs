@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus};
 
-use super::{COPY_HINT, Diagnosis, Fatal, report_of};
+use super::{COPY_HINT, Diagnosis, Fatal, Instance, report_of};
 use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER};
 use crate::outcome::Reason;
 
@@ -167,19 +167,15 @@ fn keeps_ending(status: &ContainerStatus, text: &str, name: &'static str) -> Fat
     } else {
         Reason::InitFailed
     };
-    let mut fatal = Fatal::new(
-        reason,
-        format!("container {name} keeps ending: {text}"),
-        "read its log",
-    )
-    .of(name);
+    let message = format!("container {name} keeps ending: {text}");
+    let mut fatal = Fatal::new(reason, message, "read its log").of(name);
     // The one that is waited for has not written anything.
-    fatal.previous = true;
-    fatal.report = status
-        .last_state
-        .as_ref()
-        .and_then(|state| report_of(state.terminated.as_ref()?));
-    fatal
+    let last = status.last_state.as_ref();
+    let Some(ended) = last.and_then(|state| state.terminated.as_ref()) else {
+        return fatal;
+    };
+    fatal.report = report_of(ended);
+    fatal.of_instance(Some(Instance::of(status, ended)))
 }
 
 /// Without a tag or digest: a runtime quotes the reference in a form of its own.

@@ -75,6 +75,62 @@ fn each_part_of_a_launch_is_told_apart() {
     assert_eq!(Diagnosis::default().judge(&running), Verdict::Ready);
 }
 
+#[test]
+fn an_image_of_the_hosts_own_is_pulled_after_workspace_prep() {
+    let initializing = waiting_for("PodInitializing", "");
+    let mut pod = scheduled(ended(0, "Completed", ""), initializing);
+    let spec = |host: &str, prep: &str| {
+        let spec = json!({
+            "initContainers": [{ "name": "workspace-prep", "image": prep }],
+            "containers": [{ "name": "host", "image": host }],
+        });
+        serde_json::from_value(spec).unwrap()
+    };
+    pod.spec = Some(spec("i:1", "i:1"));
+    assert_eq!(stage(&pod), Stage::Start);
+    pod.spec = Some(spec("i:1", "git:1"));
+    let Verdict::Wait(Stage::Pull, why) = Diagnosis::default().judge(&pod) else {
+        panic!("{:?}", Diagnosis::default().judge(&pod));
+    };
+    assert_eq!(why, "host: PodInitializing, image i:1");
+}
+
+/// A host of a Pod whose containers are started again.
+fn restarted(restarts: i32, state: serde_json::Value, last: serde_json::Value) -> Pod {
+    let mut pod = scheduled(ended(0, "Completed", ""), state);
+    pod.spec.as_mut().unwrap().restart_policy = Some("Always".to_owned());
+    let hosts = pod.status.as_mut().unwrap().container_statuses.as_mut();
+    let host = &mut hosts.unwrap()[0];
+    host.restart_count = restarts;
+    host.last_state = serde_json::from_value(last).unwrap();
+    pod
+}
+
+#[test]
+fn instances_of_a_host_that_is_started_again_are_told_apart() {
+    let crashed =
+        |id| json!({ "terminated": { "exitCode": 7, "reason": "Error", "containerID": id } });
+    let held = waiting_for("CrashLoopBackOff", "back-off 10s");
+    for (pod, number, id) in [
+        (restarted(0, crashed("c://1"), json!({})), 1, "c://1"),
+        (restarted(1, crashed("c://2"), crashed("c://1")), 2, "c://2"),
+        (restarted(1, held, crashed("c://2")), 2, "c://2"),
+    ] {
+        let found = fatal(&pod);
+        assert_eq!(found.reason, Reason::HostEnded);
+        assert!(
+            found.message.contains(&format!("(instance {number} of")),
+            "{found:?}"
+        );
+        let instance = found.instance.unwrap();
+        assert_eq!((instance.number, instance.id.as_str()), (number, id));
+    }
+    // There is but one where nothing is started again.
+    let once = fatal(&scheduled(ended(0, "Completed", ""), ended(7, "Error", "")));
+    assert_eq!(once.instance, None);
+    assert!(!once.message.contains("instance"), "{once:?}");
+}
+
 /// The verdict on the last of what a kubelet said of an image, one after the other.
 fn after(said: &[(&str, &str)]) -> Verdict {
     let mut diagnosis = Diagnosis::default();

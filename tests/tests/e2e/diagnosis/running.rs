@@ -105,15 +105,27 @@ fn crashes(arch: Arch) -> Outcome {
     let spec = row.actor.folder().join("overlay.yaml");
     std::fs::write(&spec, "overlay: {spec: {restartPolicy: Always}}\n")?;
     let spec = spec.display().to_string();
+    // Its home outlives the container.
+    let script = "echo x >> \"$HOME/starts\"; echo \"crash $(wc -l < \"$HOME/starts\")\"; exit 7";
     let launch = row
         .launch()
         .option(&["--file", &spec, "--keep-on-failure"])
-        .host(&["sh", "-c", "echo crashed; exit 7"]);
+        .host(&["sh", "-c", script]);
     let ended = launch.try_run()?.with_code(6)?;
     row.keep_pods()?;
     let error = ended.json()?["error"].clone();
     ensure!(error["reason"] == "HostEnded", "reason: {error:#}");
-    log(&error, "crashed")?;
+    // Whichever the launch saw end, the message and the log are of the same one.
+    let message = error["message"].as_str().unwrap_or_default();
+    let number = message
+        .split_once("(instance ")
+        .and_then(|(_, rest)| rest.split_once(" of the container)"))
+        .map(|(number, _)| number.to_owned())
+        .ok_or_else(|| format!("no instance in {error:#}"))?;
+    ensure!(
+        error["log"] == format!("crash {number}\n"),
+        "not the log of instance {number}: {error:#}"
+    );
     // What a launch sees that comes later: the kubelet holds the host back.
     let admin = &row.actor.cluster.admin;
     let held =
@@ -121,7 +133,10 @@ fn crashes(arch: Arch) -> Outcome {
     admin.wait_for("pod", &row.name, held)?;
     row.keep_pod("crash-loop", &admin.one("pod", &row.name)?)?;
     let status = row.actor.json(&["status", &row.name])?.to_string();
-    ensure!(status.contains("keeps ending"), "status: {status}");
+    ensure!(
+        status.contains("keeps ending") && status.contains("(instance "),
+        "status: {status}"
+    );
     row.actor.run(&["delete", &row.name])?;
     crate::failures::gone(&row.actor, &row.name)
 }
