@@ -13,12 +13,13 @@ use kube::api::{WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_before_retry};
+use crate::cluster::{
+    Call, Cluster, Deadline, Error, Pause, by_status, classify, wait_before_retry,
+};
 
 /// The server ends a watch after this; a silent one is given up a little later.
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
-const PAUSE: Duration = Duration::from_millis(100);
 
 type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
@@ -46,7 +47,7 @@ pub struct Watch<K> {
     which: Which,
     version: String,
     events: Option<Events<K>>,
-    pause: Duration,
+    pause: Pause,
 }
 
 /// A watch on one Pod or on a session's Pods.
@@ -94,7 +95,7 @@ where
             which,
             version,
             events: None,
-            pause: PAUSE,
+            pause: Pause::SHORT,
         }
     }
 
@@ -191,7 +192,7 @@ where
     /// Who wrote which field is half of an object, and of no use here.
     fn advance(&mut self, mut object: K) -> K {
         object.meta_mut().managed_fields = None;
-        self.pause = PAUSE;
+        self.pause = Pause::SHORT;
         if let Some(version) = object.resource_version() {
             self.version = version;
         }

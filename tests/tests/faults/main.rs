@@ -3,10 +3,12 @@
 
 mod again;
 mod ambiguous;
+mod attached;
 mod cancel;
 mod many;
 mod owner;
 mod program;
+mod reach;
 mod say;
 mod support;
 mod weather;
@@ -19,10 +21,12 @@ fn main() -> ExitCode {
     let mut suite = Suite::new();
     again::add(&mut suite);
     ambiguous::add(&mut suite);
+    attached::add(&mut suite);
     cancel::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);
+    reach::add(&mut suite);
     say::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
