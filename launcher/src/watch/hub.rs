@@ -288,6 +288,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_at_once_is_not_opened_at_once_again() {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&opened);
+        let cluster = Cluster::of(move |_| {
+            let before = count.fetch_add(1, Ordering::Relaxed);
+            assert!(before < 100, "opened over and over");
+            std::future::ready(silent_for(Duration::ZERO))
+        });
+        let mut subscription = Hub::new(&cluster).subscribe(&pod());
+        let told = timeout(Duration::from_secs(60), subscription.next()).await;
+        assert!(told.is_err());
+        assert!(opened.load(Ordering::Relaxed) > 10);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_api_server_that_does_not_answer_is_trouble_and_then_none() {
         let asked = Arc::new(AtomicUsize::new(0));
         let cluster = Cluster::of(move |_| {

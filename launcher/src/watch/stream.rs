@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_before_retry};
 
@@ -19,6 +20,9 @@ use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_b
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// One that ends sooner, and told nothing, does so again when it is opened at once.
+const SHORT: Duration = Duration::from_secs(1);
 
 type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
@@ -46,6 +50,7 @@ pub struct Watch<K> {
     which: Which,
     version: String,
     events: Option<Events<K>>,
+    opened: Instant,
     pause: Duration,
 }
 
@@ -94,6 +99,7 @@ where
             which,
             version,
             events: None,
+            opened: Instant::now(),
             pause: PAUSE,
         }
     }
@@ -160,6 +166,10 @@ where
             // Ended by the server, or silent for longer than it may be.
             let Ok(Some(item)) = tokio::time::timeout(SILENCE, events.next()).await else {
                 self.events = None;
+                if self.opened.elapsed() < SHORT {
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                }
                 deadline = limit();
                 continue;
             };
@@ -216,6 +226,7 @@ where
         match opened {
             Ok(stream) => {
                 self.events = Some(Box::pin(stream));
+                self.opened = Instant::now();
                 Ok(None)
             }
             Err(error) => self.recover(error, deadline).await,
