@@ -22,9 +22,24 @@ use crate::watch::{Stage, Subscription};
 /// How long, and how often, a creation is tried that the cluster refuses for now.
 pub(super) struct Patience {
     until: Instant,
+    /// Since when its time counts.
+    since: Instant,
     pause: Duration,
     /// What it was refused with last.
     refused: Option<Error>,
+}
+
+impl Patience {
+    /// For a creation that begins now. All of them, and the wait for a node,
+    /// share one schedule budget.
+    pub(super) fn new(deadline: Deadline) -> Self {
+        Self {
+            until: deadline.instant(),
+            since: Instant::now(),
+            pause: Duration::from_millis(500),
+            refused: None,
+        }
+    }
 }
 
 impl Run<'_> {
@@ -57,7 +72,7 @@ impl Run<'_> {
         let Some(policy) = policy else {
             return Ok(());
         };
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let created = self
@@ -86,7 +101,7 @@ impl Run<'_> {
 
     /// Creates the Pod; what an earlier attempt left under the name makes room.
     async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let wanted = self.pod_for(anchor)?;
@@ -113,7 +128,7 @@ impl Run<'_> {
     async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
         let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
         let name = secret.name_any();
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let uid = loop {
             self.made.secret = Tried::Sent(name.clone());
@@ -169,16 +184,6 @@ impl Run<'_> {
         self.wait_gone(pod, "pods", deadline).await
     }
 
-    /// For a creation that begins now.
-    pub(super) fn patience(&self, deadline: Deadline) -> Patience {
-        let until = Instant::now() + self.spec.budgets.schedule;
-        Patience {
-            until: until.min(deadline.instant()),
-            pause: Duration::from_millis(500),
-            refused: None,
-        }
-    }
-
     /// A quota may free up, or a webhook come back, within the schedule budget:
     /// returns when the creation is to be tried again.
     ///
@@ -189,7 +194,11 @@ impl Run<'_> {
         patience: &mut Patience,
         error: Error,
     ) -> Result<(), Error> {
-        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+        self.waited += patience.since.elapsed();
+        if !error.may_pass()
+            || self.waited + patience.pause >= self.spec.budgets.schedule
+            || Instant::now() + patience.pause >= patience.until
+        {
             return Err(match error {
                 // That the last try had too little time is not the reason.
                 Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
@@ -203,8 +212,10 @@ impl Run<'_> {
         patience.refused = Some(error);
         self.give_turn_back();
         tokio::time::sleep(patience.pause).await;
+        self.waited += patience.pause;
         patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
         self.take_turn().await;
+        patience.since = Instant::now();
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ impl Run<'_> {
             return Ok(());
         }
         let mut diagnosis = Diagnosis::default();
-        let mut clock = Clock::new(self.spec.budgets, deadline);
+        let mut clock = Clock::new(self.spec.budgets, self.waited, deadline);
         let mut said: Vec<String> = Vec::new();
         let mut verdict = self.judge(&mut diagnosis, &pod);
         drop(pod);

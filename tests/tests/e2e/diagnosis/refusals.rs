@@ -17,6 +17,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_limit_range", limit_range),
     ("pod_security", pod_security),
     ("an_admission_policy", policy),
+    ("an_admission_policy_that_changes_the_pod", changed),
     ("a_webhook_that_refuses", webhook),
     ("a_webhook_that_does_not_answer", hanging_webhook),
     ("a_namespace_that_is_not_there", no_namespace),
@@ -115,6 +116,40 @@ fn policy(arch: Arch) -> Outcome {
         hint: "whoever runs the cluster",
     };
     row.is_refused(row.launch().try_run()?, &expected).map(drop)
+}
+
+/// What keeps the sandbox in is taken away, in a namespace that would let it run.
+fn changed(arch: Arch) -> Outcome {
+    for (what, patch) in [
+        (
+            "securityContext",
+            r#"[JSONPatch{op: "remove", path: "/spec/containers/0/securityContext"}]"#,
+        ),
+        (
+            "podcradle.dev/token",
+            r#"[JSONPatch{op: "remove", path: "/spec/schedulingGates"}]"#,
+        ),
+    ] {
+        let row = Row::new(arch, "admission-changes")?;
+        let place = Place::make(&row.actor, &row.name)?;
+        let anything = "pod-security.kubernetes.io/enforce=privileged";
+        let admin = &row.actor.cluster.admin;
+        admin.run(&["label", "namespace", &place.name, anything, "--overwrite"])?;
+        let Some(_policy) = Policy::patch(&row.actor, &place.name, &row.name, patch)? else {
+            return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+        };
+        let ended = launch_in(&row, &place.name, &[])?;
+        let expected = Expected {
+            code: 4,
+            reason: "AdmissionChanged",
+            message: &["an admission plug-in of the cluster changed the Pod", what],
+            hint: "the Pod was not run",
+        };
+        says(ended, &expected)?;
+        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
+        nothing_in(&place)?;
+    }
+    Ok(())
 }
 
 fn webhook(arch: Arch) -> Outcome {
