@@ -309,7 +309,7 @@ mod tests {
             std::future::ready(silent_for(Duration::ZERO))
         });
         let mut subscription = Hub::new(&cluster).subscribe(&pod());
-        let told = timeout(Duration::from_secs(60), subscription.next()).await;
+        let told = timeout(Duration::from_mins(1), subscription.next()).await;
         assert!(told.is_err());
         assert!(opened.load(Ordering::Relaxed) > 10);
     }
