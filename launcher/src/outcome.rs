@@ -147,6 +147,10 @@ pub struct Failure {
     /// The supervisor's report, when it left one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
+    /// What of events, log and node could not be read, and why: a right that is
+    /// missing, for instance.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
     /// Whether all that was made is deleted. Not so when a launch again fails
     /// whose sandbox was launched before: that one stays.
     pub cleaned_up: bool,
@@ -177,6 +181,7 @@ impl Failure {
             events: Vec::new(),
             log: None,
             report: None,
+            unread: Vec::new(),
             cleaned_up: true,
             left: Vec::new(),
         }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{Call, Cluster, Deadline, Error, PAUSE, wait_before_retry};
+use super::{Call, Cluster, Deadline, Error, Pause, wait_before_retry};
 use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
 
 /// How an object's deletion went.
@@ -64,7 +64,7 @@ impl Cluster {
         let name = object.name_any();
         let call = self.what("create", resource, &name);
         let post = PostParams::default();
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, object))
@@ -133,7 +133,7 @@ impl Cluster {
         let api = self.api::<Secret>();
         let call = self.what("create", "secrets", &secret.name_any());
         let post = PostParams::default();
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, secret))
@@ -163,7 +163,7 @@ impl Cluster {
         let call = self.what("patch", "pods", &name);
         let api = self.api::<Pod>();
         let params = PatchParams::default();
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         let mut read_again = None;
         loop {
             let now = read_again.as_ref().unwrap_or(pod);
@@ -322,11 +322,20 @@ impl Cluster {
     }
 
     /// A node's architecture. Nodes are the cluster's, and a launcher may only
-    /// read them where somebody has granted it: else there is no answer.
-    pub async fn node_architecture(&self, name: &str, deadline: Deadline) -> Option<String> {
+    /// read them where somebody has granted it.
+    pub async fn node_architecture(
+        &self,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<Option<String>, Error> {
         let api = kube::Api::<Node>::all(self.client.clone());
-        let read = self.once(self.what("get", "nodes", name), deadline, api.get(name));
-        Some(read.await.ok()?.status?.node_info?.architecture)
+        let call = Call {
+            namespace: String::new(),
+            ..self.what("get", "nodes", name)
+        };
+        let node = self.once(call, deadline, api.get(name)).await?;
+        let info = node.status.and_then(|status| status.node_info);
+        Ok(info.map(|info| info.architecture))
     }
 
     /// A container's log as text, at most 64 KiB.

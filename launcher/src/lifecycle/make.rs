@@ -2,8 +2,6 @@
 //! next: policy, gated Pod, Secret; then the gate goes. A creation that the
 //! cluster refuses for now is tried again, within the schedule budget.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
@@ -13,7 +11,7 @@ use super::anchor::{generation_of, is_going, is_owned_by};
 use super::cleanup::{Tried, delete_uid};
 use super::launch::{Run, owner_of};
 use super::stop::{self, Stop};
-use crate::cluster::{Deadline, Error};
+use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
 use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
@@ -24,7 +22,7 @@ pub(super) struct Patience {
     until: Instant,
     /// Since when its time counts.
     since: Instant,
-    pause: Duration,
+    pause: Pause,
     /// What it was refused with last.
     refused: Option<Error>,
 }
@@ -36,7 +34,7 @@ impl Patience {
         Self {
             until: deadline.instant(),
             since: Instant::now(),
-            pause: Duration::from_millis(500),
+            pause: Pause::LONG,
             refused: None,
         }
     }
@@ -195,9 +193,10 @@ impl Run<'_> {
         error: Error,
     ) -> Result<(), Error> {
         self.waited += patience.since.elapsed();
+        let pause = patience.pause.next();
         if !error.may_pass()
-            || self.waited + patience.pause >= self.spec.budgets.schedule
-            || Instant::now() + patience.pause >= patience.until
+            || self.waited + pause >= self.spec.budgets.schedule
+            || Instant::now() + pause >= patience.until
         {
             return Err(match error {
                 // That the last try had too little time is not the reason.
@@ -211,9 +210,8 @@ impl Run<'_> {
         });
         patience.refused = Some(error);
         self.give_turn_back();
-        tokio::time::sleep(patience.pause).await;
-        self.waited += patience.pause;
-        patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
+        patience.pause.sleep(pause).await;
+        self.waited += pause;
         self.take_turn().await;
         patience.since = Instant::now();
         Ok(())

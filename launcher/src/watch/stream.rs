@@ -14,13 +14,13 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_before_retry};
+use crate::cluster::{
+    Call, Cluster, Deadline, Error, Pause, by_status, classify, wait_before_retry,
+};
 
 /// The server ends a watch after this; a silent one is given up a little later.
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// One that ends sooner, and told nothing, does so again when it is opened at once.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -51,7 +51,7 @@ pub struct Watch<K> {
     version: String,
     events: Option<Events<K>>,
     opened: Instant,
-    pause: Duration,
+    pause: Pause,
 }
 
 /// A watch on one Pod or on a session's Pods.
@@ -100,7 +100,7 @@ where
             version,
             events: None,
             opened: Instant::now(),
-            pause: PAUSE,
+            pause: Pause::SHORT,
         }
     }
 
@@ -167,8 +167,7 @@ where
             let Ok(Some(item)) = tokio::time::timeout(SILENCE, events.next()).await else {
                 self.events = None;
                 if self.opened.elapsed() < SHORT {
-                    tokio::time::sleep(self.pause).await;
-                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                    self.pause.sleep(self.pause.next()).await;
                 }
                 deadline = limit();
                 continue;
@@ -201,7 +200,7 @@ where
     /// Who wrote which field is half of an object, and of no use here.
     fn advance(&mut self, mut object: K) -> K {
         object.meta_mut().managed_fields = None;
-        self.pause = PAUSE;
+        self.pause = Pause::SHORT;
         if let Some(version) = object.resource_version() {
             self.version = version;
         }

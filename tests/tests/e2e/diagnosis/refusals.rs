@@ -22,17 +22,16 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_webhook_that_does_not_answer", hanging_webhook),
     ("a_namespace_that_is_not_there", no_namespace),
     ("a_namespace_that_is_being_deleted", terminating),
-    ("each_right_that_is_missing_is_named", rights),
     ("credentials_that_are_not_accepted", unauthorized),
 ];
 
 /// A launch in this namespace.
-fn launch_in(row: &Row, place: &str, options: &[&str]) -> Result<Ended, Stop> {
+pub fn launch_in(row: &Row, place: &str, options: &[&str]) -> Result<Ended, Stop> {
     let launch = row.launch().option(&["-n", place]).option(options);
     Ok(launch.host(&["sleep", "1000"]).try_run()?)
 }
 
-fn nothing_in(place: &Place) -> Outcome {
+pub fn nothing_in(place: &Place) -> Outcome {
     let left = place.kubectl(&["get", "services,pods", "--output=name"])?;
     let left: Vec<_> = left.lines().collect();
     ensure!(left.is_empty(), "left in {}: {left:?}", place.name);
@@ -224,39 +223,6 @@ fn terminating(arch: Arch) -> Outcome {
         hint: "-n",
     };
     row.is_refused(ended?, &expected).map(drop)
-}
-
-fn rights(arch: Arch) -> Outcome {
-    let row = Row::new(arch, "right-missing")?;
-    let place = Place::make(&row.actor, &row.name)?;
-    for (verb, resource) in [
-        ("create", "pods"),
-        ("create", "secrets"),
-        ("patch", "pods"),
-        ("watch", "pods"),
-        ("patch", "services"),
-        ("create", "services"),
-    ] {
-        place.all_but(&row.actor, verb, resource)?;
-        let ended = launch_in(&row, &place.name, &[])?;
-        let right = format!("{verb} {resource}");
-        let expected = Expected {
-            code: 4,
-            reason: "Denied",
-            message: &[&right, &place.name, "deploy/role.yaml"],
-            hint: "deploy/",
-        };
-        says(ended, &expected)?;
-        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
-        nothing_in(&place)?;
-    }
-    let mut refusals = row.middle.refusals();
-    // What the collector was quicker to delete does not count.
-    refusals.retain(|status| status["code"] == 403);
-    // In the middle of a launch a denial is asked about again.
-    refusals.dedup_by_key(|status| status["message"].to_string());
-    ensure!(refusals.len() == 6, "refused: {refusals:#?}");
-    row.keep_status(&refusals[0])
 }
 
 fn unauthorized(arch: Arch) -> Outcome {
