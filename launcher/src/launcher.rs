@@ -2,7 +2,7 @@
 //! operation is a task there, so that it outlives the caller's future and the
 //! caller's runtime: a launch that is dropped still deletes what it made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,12 +19,11 @@ use crate::outcome::Launched;
 use crate::spec::{Problems, SandboxSpec};
 use crate::token::Token;
 
-/// Longest [`Launcher::shutdown`] waits for clean-ups, and how much longer for
-/// each that is under way: an API server takes only so many at a time.
-const SHUTDOWN: Duration = Duration::from_mins(1);
-const SHUTDOWN_EACH: Duration = Duration::from_millis(200);
-
-type Task = Box<dyn FnOnce(Engine) -> BoxFuture<'static, ()> + Send>;
+/// Work for the launcher's thread, and how many clean-ups it may come to.
+type Task = (
+    usize,
+    Box<dyn FnOnce(Engine) -> BoxFuture<'static, ()> + Send>,
+);
 
 /// Launches and deletes sandboxes in one namespace of one cluster. Clones
 /// share one thread.
@@ -100,6 +99,7 @@ impl Launcher {
     ///
     /// *Cancel safety*: dropping the [`Launch`] cancels it; what it made is
     /// deleted on the launcher's thread. [`Launcher::shutdown`] waits for that.
+    /// So is a sandbox that was launched, but whose outcome nobody has read.
     ///
     /// # Errors
     /// All problems of the spec.
@@ -117,20 +117,16 @@ impl Launcher {
     }
 
     fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
-        spec.validate()?;
-        manifest::check(&spec)?;
-        let (order, lost) = self.order(spec, token, rename);
-        let shutdown = self.inner.shutdown.subscribe();
-        let name = order.spec.sandbox.clone();
-        Ok(Launch::new(name, shutdown, |work| {
-            self.submit(move |engine| launching::one(engine, order, lost, work))
-        }))
+        Ok(Launch::of(
+            self.launch_many(vec![(spec, token, rename)], 1)?,
+        ))
     }
 
     /// Begins many launches, so many of them at a time. Whether a name was
     /// generated, as for [`Launcher::launch_generated`], is said for each.
     ///
-    /// *Cancel safety*: dropping [`Launches`] cancels those that are not done.
+    /// *Cancel safety*: dropping [`Launches`] cancels those whose outcome
+    /// [`Launches::next`] has not given.
     ///
     /// # Errors
     /// All problems of the first spec that has any; nothing is sent then.
@@ -147,13 +143,16 @@ impl Launcher {
             .iter()
             .map(|(spec, ..)| spec.sandbox.clone())
             .collect();
-        let orders = wanted
+        let orders: VecDeque<_> = wanted
             .into_iter()
             .map(|(spec, token, rename)| self.order(spec, token, rename))
             .collect();
         let shutdown = self.inner.shutdown.subscribe();
-        Ok(Launches::new(names, shutdown, |work, answers| {
-            self.submit(move |engine| launching::many(engine, orders, at_once, work, answers));
+        Ok(Launches::new(names, shutdown, |work| {
+            let count = orders.len();
+            self.submit_many(count, move |engine| {
+                launching::many(engine, orders, at_once, work)
+            });
         }))
     }
 
@@ -300,20 +299,34 @@ impl Launcher {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
+        self.submit_many(1, operation)
+    }
+
+    /// What may come to so many clean-ups.
+    fn submit_many<T, F>(
+        &self,
+        count: usize,
+        operation: impl FnOnce(Engine) -> F + Send + 'static,
+    ) -> oneshot::Receiver<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
         let (answer, receiver) = oneshot::channel();
-        let task: Task = Box::new(move |engine| {
+        let task = Box::new(move |engine| {
             let work = operation(engine);
-            Box::pin(async move {
+            let done = async move {
                 let _ = answer.send(work.await);
-            })
+            };
+            Box::pin(done) as BoxFuture<'static, ()>
         });
         // A thread that has ended drops the task, and the receiver says so.
-        let _ = self.inner.tasks.send(task);
+        let _ = self.inner.tasks.send((count, task));
         receiver
     }
 
-    /// Cancels what is under way and waits (a minute, longer for many) until all that
-    /// it made is deleted.
+    /// Cancels what is under way and waits (a minute, longer for many) until all
+    /// that it made is deleted, sandboxes included whose outcome was not read.
     pub async fn shutdown(&self) {
         let _ = self.inner.shutdown.send(true);
         // Nothing is ever sent: it closes.
@@ -394,24 +407,31 @@ fn run(
         let _ = ready.send(connected);
         let engine = Engine::new(cluster);
         let mut running = JoinSet::new();
+        let mut count = 0;
+        let spawn = |running: &mut JoinSet<usize>, (of, task): Task| {
+            let work = task(engine.clone());
+            running.spawn(async move {
+                work.await;
+                of
+            });
+            of
+        };
         loop {
             tokio::select! {
                 task = queue.recv() => match task {
-                    Some(task) => { running.spawn(task(engine.clone())); }
+                    Some(task) => count += spawn(&mut running, task),
                     None => break,
                 },
-                Some(_) = running.join_next() => {}
+                Some(done) = running.join_next() => count -= done.unwrap_or(0),
                 _ = down.wait_for(|down| *down) => break,
             }
         }
         // What came in before the shutdown still runs (and is cancelled).
         queue.close();
         while let Ok(task) = queue.try_recv() {
-            running.spawn(task(engine.clone()));
+            count += spawn(&mut running, task);
         }
-        let many = u32::try_from(running.len()).unwrap_or(u32::MAX);
-        let bound = SHUTDOWN + SHUTDOWN_EACH.saturating_mul(many);
-        let _ = tokio::time::timeout(bound, async {
+        let _ = tokio::time::timeout(launching::clean_up_bound(count), async {
             while running.join_next().await.is_some() {}
         })
         .await;

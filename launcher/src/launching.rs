@@ -6,15 +6,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures::Stream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::lifecycle::{self, Engine, Lost, Order};
-use crate::outcome::{Failure, Outcome, Reason};
+use crate::lifecycle::{self, Engine, Lost, Made, Order};
+use crate::outcome::{Failure, Launched, Outcome, Reason};
 use crate::watch::Stage;
+
+/// How long the clean-ups after a cancel may take, and how much longer for each
+/// launch: an API server takes only so many at a time.
+const CLEAN_UP: Duration = Duration::from_mins(1);
+const CLEAN_UP_EACH: Duration = Duration::from_millis(200);
+
+/// How long the clean-ups of so many launches may take.
+pub(crate) fn clean_up_bound(many: usize) -> Duration {
+    CLEAN_UP + CLEAN_UP_EACH.saturating_mul(u32::try_from(many).unwrap_or(u32::MAX))
+}
 
 /// What a launch goes through, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +51,7 @@ pub enum LaunchEvent {
         /// In the cluster's words.
         why: String,
     },
-    /// The host runs.
+    /// The host runs; not said when the spec does not wait for it.
     Ready,
 }
 
@@ -115,59 +126,51 @@ impl<T> Stream for Events<T> {
     }
 }
 
-/// A launch under way: a future of its [`Outcome`].
-pub struct Launch {
-    name: String,
-    begun: Begun,
-    outcome: oneshot::Receiver<Outcome>,
-    events: Option<Events<LaunchEvent>>,
-    cancel: Option<watch::Sender<()>>,
-}
-
 /// Whether the launcher's thread has begun it, and something may have been made.
 type Begun = Arc<AtomicBool>;
 
 /// What the launcher's thread needs to carry launches out.
 pub(crate) struct Work {
-    pub(crate) cancelled: Cancelled,
+    cancelled: Cancelled,
     begun: Begun,
     events: mpsc::UnboundedSender<(usize, LaunchEvent)>,
+    answers: Answers,
+}
+
+type Answers = mpsc::UnboundedSender<(usize, Answer)>;
+
+/// An outcome on its way to the caller.
+enum Answer {
+    Failed(Box<Failure>),
+    /// The sandbox is the caller's once it says that it has read this.
+    Launched(Box<Launched>, oneshot::Sender<()>),
+}
+
+/// A launch under way: a future of its [`Outcome`]. The sandbox is the caller's
+/// once this has said so: one that is dropped, cancelled or shut down before
+/// that is deleted, even if it was launched by then.
+pub struct Launch {
+    all: Launches,
 }
 
 impl Launch {
-    pub(crate) fn new(
-        name: String,
-        shutdown: watch::Receiver<bool>,
-        submit: impl FnOnce(Work) -> oneshot::Receiver<Outcome>,
-    ) -> Self {
-        let begun = Begun::default();
-        let (events, receiver) = mpsc::unbounded_channel();
-        let (cancel, caller) = watch::channel(());
-        let cancelled = Cancelled::new(caller, shutdown);
-        Self {
-            name,
-            begun: Arc::clone(&begun),
-            outcome: submit(Work {
-                cancelled,
-                begun,
-                events,
-            }),
-            events: Some(Events {
-                from: receiver,
-                shape: |(_, event)| event,
-            }),
-            cancel: Some(cancel),
-        }
+    /// The one of these.
+    pub(crate) fn of(all: Launches) -> Self {
+        Self { all }
     }
 
     /// What it goes through; `None` the second time.
     pub fn events(&mut self) -> Option<Events<LaunchEvent>> {
-        self.events.take()
+        let Events { from, .. } = self.all.events()?;
+        Some(Events {
+            from,
+            shape: |(_, event)| event,
+        })
     }
 
     /// Asks for its end. The outcome follows once what was made is deleted.
     pub fn cancel(&mut self) {
-        self.cancel = None;
+        self.all.cancel();
     }
 }
 
@@ -175,18 +178,21 @@ impl Future for Launch {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = Pin::new(&mut self.outcome).poll(context);
-        outcome.map(|outcome| outcome.unwrap_or_else(|_| shut_down(&self.name, &self.begun)))
+        match ready!(self.all.poll_next(context)) {
+            Some((_, outcome)) => Poll::Ready(outcome),
+            // It has been read already.
+            None => Poll::Pending,
+        }
     }
 }
 
 /// Of a launch that the launcher's thread did not carry to an outcome: its
 /// clean-up, if it had begun, was cut short.
-fn shut_down(name: &str, begun: &Begun) -> Outcome {
+fn cut_short(name: &str, begun: &Begun) -> Outcome {
     let mut failure = Failure::new(
         Reason::Cancelled,
-        "the launcher has been shut down",
-        "start another",
+        "the launch was cancelled, or its launcher shut down",
+        "launch again",
     );
     name.clone_into(&mut failure.sandbox);
     if begun.load(Ordering::SeqCst) {
@@ -197,12 +203,14 @@ fn shut_down(name: &str, begun: &Begun) -> Outcome {
     Outcome::Failed(Box::new(failure))
 }
 
-/// Many launches under way. Each has its own outcome, in the order they end.
+/// Many launches under way. Each has its own outcome, in the order they end. A
+/// sandbox is the caller's once [`Launches::next`] has given it: those that were
+/// launched, and not given yet, are deleted with the others.
 pub struct Launches {
     /// Those without an outcome so far.
     pending: BTreeMap<usize, String>,
     begun: Begun,
-    outcomes: mpsc::UnboundedReceiver<(usize, Outcome)>,
+    answers: mpsc::UnboundedReceiver<(usize, Answer)>,
     events: Option<Events<(usize, LaunchEvent)>>,
     cancel: Option<watch::Sender<()>>,
 }
@@ -211,23 +219,22 @@ impl Launches {
     pub(crate) fn new(
         names: Vec<String>,
         shutdown: watch::Receiver<bool>,
-        submit: impl FnOnce(Work, mpsc::UnboundedSender<(usize, Outcome)>),
+        submit: impl FnOnce(Work),
     ) -> Self {
         let (events, receiver) = mpsc::unbounded_channel();
         let (cancel, caller) = watch::channel(());
-        let (answers, outcomes) = mpsc::unbounded_channel();
-        let cancelled = Cancelled::new(caller, shutdown);
+        let (sender, answers) = mpsc::unbounded_channel();
         let begun = Begun::default();
-        let work = Work {
-            cancelled,
+        submit(Work {
+            cancelled: Cancelled::new(caller, shutdown),
             begun: Arc::clone(&begun),
             events,
-        };
-        submit(work, answers);
+            answers: sender,
+        });
         Self {
             pending: names.into_iter().enumerate().collect(),
             begun,
-            outcomes,
+            answers,
             events: Some(Events {
                 from: receiver,
                 shape: |event| event,
@@ -240,12 +247,26 @@ impl Launches {
     ///
     /// *Cancel safety*: a dropped call loses nothing.
     pub async fn next(&mut self) -> Option<(usize, Outcome)> {
-        if let Some((which, outcome)) = self.outcomes.recv().await {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Outcome)>> {
+        while let Some((which, answer)) = ready!(self.answers.poll_recv(context)) {
+            let outcome = match answer {
+                Answer::Failed(failure) => Outcome::Failed(failure),
+                Answer::Launched(launched, read) => {
+                    // It is being taken back; what became of it follows.
+                    if self.cancel.is_none() || read.send(()).is_err() {
+                        continue;
+                    }
+                    Outcome::Launched(launched)
+                }
+            };
             self.pending.remove(&which);
-            return Some((which, outcome));
+            return Poll::Ready(Some((which, outcome)));
         }
-        let (which, name) = self.pending.pop_first()?;
-        Some((which, shut_down(&name, &self.begun)))
+        let left = self.pending.pop_first();
+        Poll::Ready(left.map(|(which, name)| (which, cut_short(&name, &self.begun))))
     }
 
     /// What they go through, with the place in the order; `None` the second
@@ -254,21 +275,12 @@ impl Launches {
         self.events.take()
     }
 
-    /// Asks for the end of those that are under way or have not begun: what
-    /// they made is deleted. Sandboxes that were launched already stay.
+    /// Asks for the end of those whose outcome was not given yet: what they
+    /// made is deleted. Outcomes follow within a minute (longer for many), and
+    /// name what was not deleted by then.
     pub fn cancel(&mut self) {
         self.cancel = None;
     }
-}
-
-/// Carries one launch out.
-pub(crate) async fn one(engine: Engine, order: Order, lost: Option<Lost>, work: Work) -> Outcome {
-    work.begun.store(true, Ordering::SeqCst);
-    let progress = Progress {
-        which: 0,
-        to: work.events,
-    };
-    lifecycle::launch(engine, order, progress, work.cancelled, lost).await
 }
 
 /// Carries launches out, so many at a time.
@@ -277,28 +289,79 @@ pub(crate) async fn many(
     orders: VecDeque<(Order, Option<Lost>)>,
     at_once: usize,
     work: Work,
-    answers: mpsc::UnboundedSender<(usize, Outcome)>,
 ) {
     work.begun.store(true, Ordering::SeqCst);
-    let mut running = JoinSet::new();
-    for (which, (order, lost)) in orders.into_iter().enumerate() {
-        while running.len() >= at_once.max(1) {
-            running.join_next().await;
+    let (cancelled, bound) = (work.cancelled.clone(), clean_up_bound(orders.len()));
+    let all = async move {
+        let turns = Arc::new(Semaphore::new(at_once.max(1)));
+        let mut running = JoinSet::new();
+        for (which, (order, lost)) in orders.into_iter().enumerate() {
+            let turn = Arc::clone(&turns).acquire_owned().await;
+            // Those that have ended take room until they are asked for.
+            while running.try_join_next().is_some() {}
+            let progress = Progress {
+                which,
+                to: work.events.clone(),
+            };
+            let (engine, cancelled) = (engine.clone(), work.cancelled.clone());
+            let answers = work.answers.clone();
+            running.spawn(async move {
+                let launch = lifecycle::launch(&engine, order, progress, cancelled.clone(), lost);
+                let (outcome, made) = Box::pin(launch).await;
+                drop(turn);
+                answer(&engine, which, (outcome, made), cancelled, answers).await;
+            });
         }
-        let progress = Progress {
-            which,
-            to: work.events.clone(),
-        };
-        let (engine, cancelled) = (engine.clone(), work.cancelled.clone());
-        let answers = answers.clone();
-        running.spawn(async move {
-            let outcome = lifecycle::launch(engine, order, progress, cancelled, lost).await;
-            // A caller that went away has cancelled them all.
-            let _ = answers.send((which, outcome));
-        });
+        drop(work);
+        while running.join_next().await.is_some() {}
+    };
+    until_cut_short(all, &cancelled, bound).await;
+}
+
+/// Runs to its end, or until so long after a cancel.
+async fn until_cut_short(all: impl Future<Output = ()>, cancelled: &Cancelled, bound: Duration) {
+    let late = async {
+        cancelled.wait().await;
+        tokio::time::sleep(bound).await;
+    };
+    tokio::select! {
+        () = all => {}
+        () = late => {}
     }
-    drop(work);
-    while running.join_next().await.is_some() {}
+}
+
+/// Tells an outcome. A sandbox that its caller has not read of when it goes, or
+/// asks for the end, is deleted.
+async fn answer(
+    engine: &Engine,
+    which: usize,
+    (outcome, made): (Outcome, Made),
+    cancelled: Cancelled,
+    answers: Answers,
+) {
+    let launched = match outcome {
+        Outcome::Launched(launched) => launched,
+        Outcome::Failed(failure) => {
+            // Whoever is gone does not want to know.
+            let _ = answers.send((which, Answer::Failed(failure)));
+            return;
+        }
+    };
+    let name = launched.sandbox.clone();
+    let (read, mut heard) = oneshot::channel();
+    let _ = answers.send((which, Answer::Launched(launched, read)));
+    let theirs = tokio::select! {
+        biased;
+        heard = &mut heard => heard.is_ok(),
+        () = cancelled.wait() => {
+            heard.close();
+            heard.try_recv().is_ok()
+        }
+    };
+    if !theirs {
+        let failure = Box::pin(lifecycle::take_back(engine, name, made)).await;
+        let _ = answers.send((which, Answer::Failed(Box::new(failure))));
+    }
 }
 
 #[cfg(test)]
@@ -318,16 +381,16 @@ mod tests {
     fn a_launch_whose_task_was_dropped_names_what_it_may_have_left() {
         for begun in [true, false] {
             let (_down, shutdown) = watch::channel(true);
-            let launch = Launch::new("a".into(), shutdown.clone(), |work| {
+            let names = vec!["a".to_owned()];
+            let launch = Launch::of(Launches::new(names, shutdown.clone(), |work| {
                 work.begun.store(begun, Ordering::SeqCst);
-                oneshot::channel().1
-            });
+            }));
             let one = failure(launch.now_or_never().unwrap());
             let names = vec!["b".to_owned(), "c".to_owned()];
-            let mut launches = Launches::new(names, shutdown, |work, answers| {
+            let mut launches = Launches::new(names, shutdown, |work| {
                 work.begun.store(begun, Ordering::SeqCst);
-                let done = Failure::new(Reason::Quota, "", "");
-                answers.send((0, Outcome::Failed(Box::new(done)))).unwrap();
+                let done = Box::new(Failure::new(Reason::Quota, "", ""));
+                work.answers.send((0, Answer::Failed(done))).unwrap();
             });
             let mut next = || launches.next().now_or_never().unwrap();
             assert_eq!(failure(next().unwrap().1).reason, Reason::Quota);
@@ -340,5 +403,18 @@ mod tests {
                 assert_eq!(named, begun, "{:?}", failure.left);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_end_after_a_cancel_is_cut_short() {
+        assert_eq!(clean_up_bound(10), Duration::from_secs(62));
+        let (caller, asked) = watch::channel(());
+        let (_down, shutdown) = watch::channel(false);
+        let cancelled = Cancelled::new(asked, shutdown);
+        let work = until_cut_short(std::future::pending(), &cancelled, Duration::ZERO);
+        let mut work = std::pin::pin!(work);
+        assert!((&mut work).now_or_never().is_none(), "without a cancel");
+        drop(caller);
+        work.await;
     }
 }

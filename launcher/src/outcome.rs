@@ -10,7 +10,7 @@ use crate::report::Report;
 /// How a launch ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The host runs.
+    /// The host runs, as far as the spec waits for it.
     Launched(Box<Launched>),
     /// It does not; what was made is deleted.
     Failed(Box<Failure>),
@@ -56,8 +56,10 @@ pub struct Launched {
 pub struct Timings {
     /// Until our gate was off the Pod.
     pub gate_removed_ms: u64,
-    /// Until the host was seen running (and ready, when it has a probe).
-    pub started_ms: u64,
+    /// Until the host was seen running (and ready, when it has a probe); absent
+    /// when the spec does not wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
 }
 
 /// Why a launch failed: stable, for programs.
@@ -145,7 +147,12 @@ pub struct Failure {
     /// The supervisor's report, when it left one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// Whether all that was made is deleted.
+    /// What of events, log and node could not be read, and why: a right that is
+    /// missing, for instance.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Whether all that was made is deleted. Not so when a launch again fails
+    /// whose sandbox was launched before: that one stays.
     pub cleaned_up: bool,
     /// What could not be deleted, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -174,6 +181,7 @@ impl Failure {
             events: Vec::new(),
             log: None,
             report: None,
+            unread: Vec::new(),
             cleaned_up: true,
             left: Vec::new(),
         }

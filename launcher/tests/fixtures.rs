@@ -118,7 +118,7 @@ const FATAL: &[Row] = &[
         Reason::OutOfMemory,
         PREP,
         None,
-        "its limit of 64Mi",
+        "its limit of 48Mi",
         "--memory-limit",
     ),
     (

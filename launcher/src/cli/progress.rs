@@ -57,13 +57,23 @@ impl Progress {
 
     /// One of them has come a step further.
     pub fn say(&mut self, which: usize, event: &LaunchEvent) {
+        // A generated name that was taken has got another suffix.
+        if let LaunchEvent::Created {
+            kind: "service",
+            name,
+        } = event
+            && let Some(known) = self.names.get_mut(which)
+        {
+            known.clone_from(name);
+        }
         match &mut self.how {
             How::Silent => {}
             How::Json => self.json(which, fields(event)),
             How::Plain => self.line(which, &text(event)),
             How::Live(all, lines) => {
                 let name = self.names.get(which).cloned().unwrap_or_default();
-                let line = lines.entry(which).or_insert_with(|| live_line(all, name));
+                let line = lines.entry(which).or_insert_with(|| live_line(all));
+                line.set_prefix(name);
                 line.set_message(printable(&text(event)).into_owned());
             }
         }
@@ -74,7 +84,6 @@ impl Progress {
         let (word, reason) = match outcome {
             Outcome::Launched(launched) => {
                 if let Some(name) = self.names.get_mut(which) {
-                    // A taken name may have got another suffix.
                     name.clone_from(&launched.sandbox);
                 }
                 ("launched", None)
@@ -144,13 +153,12 @@ impl Progress {
     }
 }
 
-fn live_line(all: &MultiProgress, name: String) -> ProgressBar {
+fn live_line(all: &MultiProgress) -> ProgressBar {
     let line = all.add(ProgressBar::new_spinner());
     // The template is a constant that the unit test draws.
     if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
         line.set_style(style);
     }
-    line.set_prefix(name);
     line
 }
 

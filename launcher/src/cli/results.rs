@@ -111,6 +111,9 @@ fn evidence(failure: &Failure, whose: &str) {
     for line in failure.log.iter().flat_map(|log| log.lines()) {
         say(&format!("{whose}log: {line}"));
     }
+    for unread in &failure.unread {
+        say(&format!("{whose}could not be read: {unread}"));
+    }
     for left in &failure.left {
         say(&format!("{whose}may be left behind: {left}"));
     }

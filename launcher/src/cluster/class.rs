@@ -4,8 +4,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use hyper_util::client::legacy::Error as Http;
 use kube::core::Status;
 use tokio::time::error::Elapsed;
+
+use super::ConfigError;
 
 /// What was asked of the API server, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +17,7 @@ pub struct Call {
     pub verb: &'static str,
     /// `pods`, `secrets`, …, as RBAC names it.
     pub resource: &'static str,
-    /// Namespace it was asked in.
+    /// Namespace it was asked in; empty for what is the cluster's.
     pub namespace: String,
     /// Object, or empty for a collection.
     pub name: String,
@@ -22,7 +25,9 @@ pub struct Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.is_empty() {
+        if self.namespace.is_empty() {
+            write!(f, "{} {} {}", self.verb, self.resource, self.name)
+        } else if self.name.is_empty() {
             write!(
                 f,
                 "{} {} in namespace {}",
@@ -34,6 +39,17 @@ impl fmt::Display for Call {
                 "{} {} {}/{}",
                 self.verb, self.resource, self.namespace, self.name
             )
+        }
+    }
+}
+
+impl Call {
+    /// The manifest with the right to it.
+    fn granted_by(&self) -> &'static str {
+        if self.resource == "nodes" {
+            "the ClusterRole in deploy/nodes"
+        } else {
+            "the Role in deploy/role.yaml"
         }
     }
 }
@@ -74,16 +90,16 @@ pub enum Error {
         /// How long was waited.
         after: Duration,
     },
-    /// 401.
-    #[error("{call}: the API server does not accept the credentials: {message}")]
+    /// 401, or there are no credentials to send any more.
+    #[error("{call}: {message}")]
     Unauthorized {
         /// The call.
         call: Call,
-        /// What it said.
+        /// What is wrong with them.
         message: String,
     },
     /// 403 by RBAC.
-    #[error("{call}: not allowed; the Role in deploy/role.yaml grants it ({message})")]
+    #[error("{call}: not allowed; {} grants it ({message})", call.granted_by())]
     Denied {
         /// The call.
         call: Call,
@@ -224,30 +240,47 @@ fn no_answer(server: &str, after: Duration) -> String {
 /// What `error` means for `call` to `server`.
 pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
     match error {
-        kube::Error::Api(status) => by_status(call, status),
-        // An exec plugin that gives nothing, a token file that is gone.
-        kube::Error::Auth(_) => Error::Unauthorized {
-            call,
-            message: super::client::problem(error, None),
-        },
-        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Error::Unreadable { call },
-        other => {
-            let cause = innermost(other);
-            Error::Unreachable {
-                call,
-                server: server.to_owned(),
-                message: cause.to_string(),
-                sent: !never_connected(cause),
-            }
-        }
+        kube::Error::Api(status) => return by_status(call, status),
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => return Error::Unreadable { call },
+        _ => {}
     }
+    // An exec plugin that fails, a token file that is gone.
+    if let Some(without) = find::<ConfigError>(error) {
+        let message = format!("no credentials: {without}");
+        return Error::Unauthorized { call, message };
+    }
+    Error::Unreachable {
+        call,
+        server: server.to_owned(),
+        message: said(error),
+        sent: !find::<Http>(error).is_some_and(Http::is_connect),
+    }
+}
+
+/// What the transport says: the innermost cause ("connection refused"), and
+/// whether it was on the way to the proxy, as far as that is not the server's.
+fn said(error: &kube::Error) -> String {
+    let cause = innermost(error);
+    let inner = cause.downcast_ref::<std::io::Error>();
+    let inner = inner.and_then(std::io::Error::get_ref);
+    if inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Elapsed>) {
+        return format!("no connection within {:?}", super::REACH);
+    }
+    let tunnel = causes(error).any(|c| c.to_string().starts_with("tunnel error: failed"));
+    if tunnel {
+        return format!("the proxy itself: {cause}");
+    }
+    cause.to_string()
 }
 
 /// What a `Status` means for `call`; watches deliver it inside the stream.
 pub fn by_status(call: Call, status: &Status) -> Error {
     let message = status.message.clone();
     match status.code {
-        401 => Error::Unauthorized { call, message },
+        401 => Error::Unauthorized {
+            call,
+            message: format!("the API server does not accept the credentials: {message}"),
+        },
         // In its words, whatever these are.
         403 if by_admission(&message) => Error::Policy { call, message },
         403 => forbidden(call, message),
@@ -296,35 +329,21 @@ fn forbidden(call: Call, message: String) -> Error {
     }
 }
 
-/// The innermost cause says what is wrong ("connection refused"); the layers
-/// around it only say that something is.
-pub(super) fn innermost<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> &'a (dyn std::error::Error + 'static) {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause
+type Cause<'a> = &'a (dyn std::error::Error + 'static);
+
+/// An error and what it comes from, from the outside in.
+fn causes(error: Cause<'_>) -> impl Iterator<Item = Cause<'_>> {
+    std::iter::successors(Some(error), |error| error.source())
 }
 
-/// Whether it failed before a byte of the request was sent.
-fn never_connected(cause: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::ErrorKind;
-    cause.downcast_ref::<std::io::Error>().is_some_and(|error| {
-        let kinds = [
-            ErrorKind::ConnectionRefused,
-            ErrorKind::HostUnreachable,
-            ErrorKind::NetworkUnreachable,
-        ];
-        // A connection's own time-out; a read that takes too long has none inside.
-        let inner = error.get_ref();
-        let gave_up = inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Elapsed>);
-        // The resolver's errors have no kind of their own.
-        kinds.contains(&error.kind())
-            || gave_up
-            || error.to_string().contains("failed to lookup address")
-    })
+fn find<E: std::error::Error + 'static>(error: Cause<'_>) -> Option<&E> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// The innermost cause says what is wrong ("connection refused"); the layers
+/// around it only say that something is.
+pub(super) fn innermost(error: Cause<'_>) -> Cause<'_> {
+    causes(error).last().unwrap_or(error)
 }
 
 #[cfg(test)]
@@ -394,25 +413,6 @@ mod tests {
         assert!(error.to_string().contains("not tried"), "{error}");
         let failure = crate::Failure::from_error(&error);
         assert_eq!(failure.reason, crate::Reason::TimedOut);
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_is_not_made_in_time_was_not_used() {
-        use std::io::{Error as Io, ErrorKind};
-        let elapsed = tokio::time::timeout(Duration::ZERO, std::future::pending::<()>()).await;
-        let connecting = Io::new(ErrorKind::TimedOut, elapsed.unwrap_err());
-        let reading = Io::from(ErrorKind::TimedOut);
-        for (error, was_sent) in [(connecting, false), (reading, true)] {
-            let error = classify(
-                call(),
-                "https://api",
-                &kube::Error::Service(Box::new(error)),
-            );
-            assert!(
-                matches!(&error, Error::Unreachable { sent, .. } if *sent == was_sent),
-                "{error:?}"
-            );
-        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
 
-use super::client::Reading;
 use super::{Cluster, Throttle};
 
 /// What a fake API server answers.
@@ -34,7 +33,7 @@ impl Cluster {
             watches: client.clone(),
             renewals: client,
             throttle: Throttle::new(),
-            reading: Reading::default(),
+            reading: tokio::sync::watch::channel(0).1,
             namespace: "ns".to_owned(),
             server: "https://api".to_owned(),
         }

@@ -10,6 +10,7 @@ mod events;
 pub(crate) mod fake;
 mod kubeconfig;
 mod objects;
+mod plugin;
 mod proxy;
 mod retry_after;
 mod throttle;
@@ -22,9 +23,11 @@ use std::time::Duration;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use class::{Call, Error, by_status, classify};
+use client::Credentials;
 pub use config::{ConfigError, InCluster, Source, load};
 pub(crate) use events::times;
 pub use objects::{Deletion, LogOptions};
@@ -36,9 +39,36 @@ const TRY: Duration = Duration::from_secs(10);
 /// A connection may take as long, so that the first one that does not come about
 /// is the last.
 const REACH: Duration = Duration::from_secs(5);
-/// First pause between two tries; it doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The pause before the next try: each is twice the one before, up to a longest.
+pub(crate) struct Pause {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pause {
+    /// For a server that is busy, or a connection that broke.
+    pub(crate) const SHORT: Self = Self {
+        next: Duration::from_millis(100),
+        longest: Duration::from_secs(5),
+    };
+    /// For what only somebody else can make possible.
+    pub(crate) const LONG: Self = Self {
+        next: Duration::from_millis(500),
+        longest: Duration::from_secs(10),
+    };
+
+    /// How long the next one is.
+    pub(crate) fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// Sleeps for so long; the next one is longer.
+    pub(crate) async fn sleep(&mut self, time: Duration) {
+        tokio::time::sleep(time).await;
+        self.next = (self.next * 2).min(self.longest);
+    }
+}
 
 /// A namespace of a cluster. Cloning is cheap.
 #[derive(Clone)]
@@ -51,7 +81,8 @@ pub struct Cluster {
     /// A Lease must not be lost because its renewal stood in a queue.
     renewals: Client,
     throttle: Throttle,
-    reading: client::Reading,
+    /// How many wait for credentials that are being read.
+    reading: watch::Receiver<usize>,
     namespace: String,
     server: String,
 }
@@ -132,13 +163,13 @@ impl Cluster {
             server = format!("{server} through the proxy {}", proxy::shown(proxy));
         }
         let namespace = config.default_namespace.clone();
-        let reading = client::Reading::default();
+        let credentials = Credentials::of(source, config).await?;
         Ok(Self {
-            client: client::renewing(source, &namespace, Some(config), &reading).await?,
-            watches: client::renewing(source, &namespace, None, &reading).await?,
-            renewals: client::renewing(source, &namespace, None, &reading).await?,
+            client: client::ready(&credentials, &namespace).await?,
+            watches: client::lazy(&credentials, &namespace),
+            renewals: client::lazy(&credentials, &namespace),
             throttle: Throttle::new(),
-            reading,
+            reading: credentials.reading(),
             namespace,
             server,
         })
@@ -187,8 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Tries once, within the deadline. While credentials are read anew the time
-    /// of the try does not count.
+    /// Tries once, within the deadline.
     pub(crate) async fn once<T>(
         &self,
         call: Call,
@@ -208,19 +238,17 @@ impl Cluster {
         let Ok(_turn) = tokio::time::timeout(waited, turn).await else {
             return Err(timed_out(call, waited));
         };
-        let mut request = Box::pin(request);
-        let (answer, after) = loop {
-            let after = deadline.left().min(TRY);
-            let answer = tokio::time::timeout(after, &mut request).await;
-            // A slow exec plugin is no slow API server; it has a bound of its own.
-            let waits = answer.is_err() && self.reading.is_under_way();
-            if !waits || deadline.left().is_zero() {
-                break (answer, after);
-            }
+        let waited = deadline.left();
+        let request = Box::pin(request);
+        let (answer, after) = tokio::select! {
+            biased;
+            answer = request => (Some(answer), Duration::ZERO),
+            () = tokio::time::sleep_until(deadline.at) => (None, waited),
+            () = self.a_try() => (None, TRY),
         };
         match answer {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(error)) => {
                 let error = classify(call, &self.server, &error);
                 if let Error::Busy {
                     code: 429,
@@ -232,7 +260,21 @@ impl Cluster {
                 }
                 Err(error)
             }
-            Err(_) => Err(timed_out(call, after)),
+            None => Err(timed_out(call, after)),
+        }
+    }
+
+    /// The time of a try, which begins anew when credentials have been read: a
+    /// slow exec plugin is no slow API server, and has a bound of its own.
+    async fn a_try(&self) {
+        let mut reading = self.reading.clone();
+        loop {
+            // Fails when nobody will ever read any.
+            let _ = reading.wait_for(|readers| *readers == 0).await;
+            tokio::select! {
+                Ok(()) = reading.changed() => {}
+                () = tokio::time::sleep(TRY) => return,
+            }
         }
     }
 
@@ -248,7 +290,7 @@ impl Cluster {
     where
         F: Future<Output = kube::Result<T>>,
     {
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         loop {
             let error = match self.once(call.clone(), deadline, request()).await {
                 Err(error) if error.is_transient() => error,
@@ -269,22 +311,21 @@ fn server_of(config: &kube::Config) -> String {
 /// Pauses before the next try; false when the deadline would pass meanwhile.
 pub(crate) async fn wait_before_retry(
     error: &Error,
-    pause: &mut Duration,
+    pause: &mut Pause,
     deadline: Deadline,
 ) -> bool {
-    let wait = error.retry_after().unwrap_or(*pause);
+    let wait = error.retry_after().unwrap_or(pause.next());
     let given_up = match error {
         Error::Unreachable { .. } => Instant::now() + wait >= deadline.reach_until,
         // An API server that has just started knows no Roles yet; after some
         // six seconds the right is really missing.
-        Error::Denied { .. } => !deadline.under_way || *pause >= PAUSE_MAX,
+        Error::Denied { .. } => !deadline.under_way || pause.next >= pause.longest,
         _ => false,
     };
     if given_up || wait >= deadline.left() {
         return false;
     }
     tracing::debug!(%error, ?wait, "trying again");
-    tokio::time::sleep(wait).await;
-    *pause = (*pause * 2).min(PAUSE_MAX);
+    pause.sleep(wait).await;
     true
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{Call, Cluster, Deadline, Error, PAUSE, wait_before_retry};
+use super::{Call, Cluster, Deadline, Error, Pause, wait_before_retry};
 use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
 
 /// How an object's deletion went.
@@ -64,7 +64,7 @@ impl Cluster {
         let name = object.name_any();
         let call = self.what("create", resource, &name);
         let post = PostParams::default();
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, object))
@@ -133,7 +133,7 @@ impl Cluster {
         let api = self.api::<Secret>();
         let call = self.what("create", "secrets", &secret.name_any());
         let post = PostParams::default();
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
         loop {
             let error = match self
                 .once(call.clone(), deadline, api.create(&post, secret))
@@ -150,7 +150,9 @@ impl Cluster {
         }
     }
 
-    /// Takes our gate, and only ours, off the Pod with this uid.
+    /// Takes our gate, and only ours, off the Pod with this uid. A patch of a
+    /// list goes by the place in it, which moves when a queue takes its own gate
+    /// off meanwhile: the Pod is read again then.
     pub(crate) async fn remove_gate(
         &self,
         pod: &Pod,
@@ -158,30 +160,18 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<Pod, Error> {
         let name = pod.name_any();
-        let gates = pod
-            .spec
-            .as_ref()
-            .and_then(|s| s.scheduling_gates.clone())
-            .unwrap_or_default();
-        let Some(index) = gates.iter().position(|g| g.name == gate) else {
-            return Ok(pod.clone());
-        };
-        let path = format!("/spec/schedulingGates/{index}");
-        let operations = json!([
-            { "op": "test", "path": "/metadata/uid", "value": pod.uid() },
-            { "op": "test", "path": format!("{path}/name"), "value": gate },
-            { "op": "remove", "path": path },
-        ]);
-        let api = self.api::<Pod>();
         let call = self.what("patch", "pods", &name);
-        let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
-        let patch = Patch::<()>::Json(
-            operations.map_err(|e| super::classify(call.clone(), self.server(), &e))?,
-        );
+        let api = self.api::<Pod>();
         let params = PatchParams::default();
-        let mut in_doubt = false;
-        let mut pause = PAUSE;
+        let mut pause = Pause::SHORT;
+        let mut read_again = None;
         loop {
+            let now = read_again.as_ref().unwrap_or(pod);
+            let Some(index) = place_of(gate, now) else {
+                return Ok(now.clone());
+            };
+            let patch = without_gate(now, gate, index);
+            let patch = patch.map_err(|e| super::classify(call.clone(), self.server(), &e))?;
             let error = match self
                 .once(call.clone(), deadline, api.patch(&name, &params, &patch))
                 .await
@@ -189,23 +179,17 @@ impl Cluster {
                 Ok(patched) => return Ok(patched),
                 Err(error) => error,
             };
-            in_doubt |= error.is_ambiguous();
-            // A test that fails after a lost answer: the gate may be off already.
-            if in_doubt && matches!(error, Error::Invalid { .. }) {
+            if matches!(error, Error::Invalid { .. }) {
+                // Off already, by a try whose answer was lost, or elsewhere.
                 let read = self.what("get", "pods", &name);
-                let found = self.repeat(read, deadline, || api.get(&name)).await?;
-                let open = found
-                    .spec
-                    .as_ref()
-                    .and_then(|s| s.scheduling_gates.as_ref())
-                    .is_none_or(|g| g.iter().all(|g| g.name != gate));
-                return if found.uid() == pod.uid() && open {
-                    Ok(found)
-                } else {
-                    Err(error)
-                };
-            }
-            if !error.is_transient() || !wait_before_retry(&error, &mut pause, deadline).await {
+                let now = self.repeat(read, deadline, || api.get(&name)).await?;
+                if now.uid() != pod.uid() || place_of(gate, &now) == Some(index) {
+                    return Err(error);
+                }
+                read_again = Some(now);
+            } else if !error.is_transient()
+                || !wait_before_retry(&error, &mut pause, deadline).await
+            {
                 return Err(error);
             }
         }
@@ -338,11 +322,20 @@ impl Cluster {
     }
 
     /// A node's architecture. Nodes are the cluster's, and a launcher may only
-    /// read them where somebody has granted it: else there is no answer.
-    pub async fn node_architecture(&self, name: &str, deadline: Deadline) -> Option<String> {
+    /// read them where somebody has granted it.
+    pub async fn node_architecture(
+        &self,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<Option<String>, Error> {
         let api = kube::Api::<Node>::all(self.client.clone());
-        let read = self.once(self.what("get", "nodes", name), deadline, api.get(name));
-        Some(read.await.ok()?.status?.node_info?.architecture)
+        let call = Call {
+            namespace: String::new(),
+            ..self.what("get", "nodes", name)
+        };
+        let node = self.once(call, deadline, api.get(name)).await?;
+        let info = node.status.and_then(|status| status.node_info);
+        Ok(info.map(|info| info.architecture))
     }
 
     /// A container's log as text, at most 64 KiB.
@@ -381,6 +374,24 @@ impl Cluster {
         )
         .await
     }
+}
+
+/// Where among the gates of the Pod this one is.
+fn place_of(gate: &str, pod: &Pod) -> Option<usize> {
+    let gates = pod.spec.as_ref()?.scheduling_gates.as_ref()?;
+    gates.iter().position(|g| g.name == gate)
+}
+
+/// The patch that takes the gate at this place off this very Pod.
+fn without_gate(pod: &Pod, gate: &str, index: usize) -> kube::Result<Patch<()>> {
+    let path = format!("/spec/schedulingGates/{index}");
+    let operations = json!([
+        { "op": "test", "path": "/metadata/uid", "value": pod.uid() },
+        { "op": "test", "path": format!("{path}/name"), "value": gate },
+        { "op": "remove", "path": path },
+    ]);
+    let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+    Ok(Patch::Json(operations))
 }
 
 fn log_params(options: &LogOptions) -> LogParams {

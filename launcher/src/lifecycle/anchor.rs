@@ -14,6 +14,7 @@ use kube::ResourceExt;
 
 use super::cleanup::Tried;
 use super::launch::{Run, SLACK, after, plus};
+use super::make::Patience;
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error};
 use crate::launching::LaunchEvent;
@@ -73,7 +74,7 @@ impl Run<'_> {
         deadline: Deadline,
     ) -> Result<Service, Error> {
         self.made.service = Tried::Sent(self.spec.sandbox.clone());
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let record = Record::launching(&self.spec, self.made.generation, &self.made.attempt);
         loop {
@@ -134,7 +135,9 @@ impl Run<'_> {
         }
         self.adopted = true;
         self.say(LaunchEvent::Adopted { name });
-        if !done {
+        if done {
+            self.made.leave();
+        } else {
             self.made.service = Tried::Yes(bare(&anchor));
         }
         Ok(Some(match runs {
@@ -210,7 +213,7 @@ impl Run<'_> {
             }
             if theirs.operation.is_none() && theirs.attempt != record.attempt {
                 // Another attempt at the same Pod was first, and answers for it.
-                self.made.service = Tried::No;
+                self.made.leave();
                 return Ok(found.annotations().get(EXPIRES).cloned());
             }
             seen = bare(&found);
@@ -228,21 +231,18 @@ impl Run<'_> {
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     {
+        let name = object.name_any();
         self.say(LaunchEvent::Waiting {
             stage: Stage::Schedule,
-            why: format!(
-                "{resource} {} of before is still being deleted",
-                object.name_any()
-            ),
+            why: format!("{resource} {name} of before is still being deleted"),
         });
         let watch = Watch::of_object(self.cluster, resource, &object);
-        let call = self.cluster.what("delete", resource, &object.name_any());
         self.give_turn_back();
         tokio::select! {
             // First, since a watch that has no time left says something else.
             biased;
             () = tokio::time::sleep_until(deadline.instant()) => {
-                return Err(Error::StillThere { call, after: deadline.given() }.into());
+                return Err(stop::still_going(resource, &name, deadline.given()).into());
             }
             gone = watch.gone(&object, deadline) => gone?,
         }

@@ -20,15 +20,18 @@ const KEPT: Duration = Duration::from_hours(1);
 /// The objects of one launch, as far as it came. A name without a uid is one
 /// whose creation was under way.
 #[derive(Debug, Default)]
-pub(super) struct Made {
-    pub launch_id: String,
+pub(crate) struct Made {
+    pub(super) launch_id: String,
     /// The attempt that made them; another one may have adopted them since.
-    pub attempt: String,
+    pub(super) attempt: String,
     /// Of the Pod this attempt makes.
-    pub generation: u32,
-    pub service: Tried<Service>,
-    pub pod: Tried<Owner>,
-    pub secret: Tried<Owner>,
+    pub(super) generation: u32,
+    pub(super) service: Tried<Service>,
+    pub(super) pod: Tried<Owner>,
+    pub(super) secret: Tried<Owner>,
+    /// Another attempt handed the sandbox over: it stays, whatever becomes of
+    /// this one.
+    pub(super) stays: bool,
 }
 
 /// How far a creation came.
@@ -53,6 +56,12 @@ pub(super) enum Held {
 }
 
 impl Made {
+    /// From now on there is nothing here to delete.
+    pub(super) fn leave(&mut self) {
+        (self.service, self.pod, self.secret) = (Tried::No, Tried::No, Tried::No);
+        self.stays = true;
+    }
+
     /// Deletes all of it within the bound, but for what another attempt at the
     /// same launch has adopted.
     ///
@@ -218,7 +227,13 @@ where
         uid: Some(uid),
         resource_version: None,
     };
-    match cluster.delete::<K>(resource, name, exactly, deadline).await {
+    let delete = || cluster.delete::<K>(resource, name, exactly.clone(), deadline);
+    let mut done = delete().await;
+    // It may be about a write in between; one that stays is about the uid.
+    if matches!(done, Err(Error::Conflict { .. })) {
+        done = delete().await;
+    }
+    match done {
         // Another uid under this name: ours is gone.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),

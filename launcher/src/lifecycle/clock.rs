@@ -19,12 +19,16 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// It begins in the first stage; the whole launch began earlier.
-    pub(super) fn new(budgets: Budgets, launch: Deadline) -> Self {
+    /// It begins in the first stage, of whose budget so much is gone; the whole
+    /// launch began earlier.
+    pub(super) fn new(budgets: Budgets, gone: Duration, launch: Deadline) -> Self {
+        let mut left = of_stages(&budgets);
+        let first = &mut left[Stage::Schedule as usize];
+        *first = first.saturating_sub(gone);
         Self {
             stage: Stage::Schedule,
             since: Instant::now(),
-            left: of_stages(&budgets),
+            left,
             budgets,
             end: launch.instant(),
         }
@@ -90,7 +94,7 @@ mod tests {
             start,
             total: s(total),
         };
-        Clock::new(budgets, Deadline::after(budgets.total))
+        Clock::new(budgets, Duration::ZERO, Deadline::after(budgets.total))
     }
 
     fn left(clock: &Clock) -> Duration {
@@ -119,6 +123,18 @@ mod tests {
             let budget = s(budgets[stage as usize]);
             let said = format!("within the {name} budget of {budget:?}: as it was");
             assert!(spent.ends_with(&said), "{spent}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_quota_took_of_the_schedule_budget_is_gone() {
+        let budgets = Budgets {
+            schedule: s(10),
+            ..Budgets::default()
+        };
+        for (gone, rest) in [(4, 6), (11, 0)] {
+            let clock = Clock::new(budgets, s(gone), Deadline::after(s(1000)));
+            assert_eq!(left(&clock), s(rest));
         }
     }
 

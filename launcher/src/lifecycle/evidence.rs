@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 
-use crate::cluster::{Cluster, Deadline, LogOptions, times};
+use crate::cluster::{Cluster, Deadline, Error, LogOptions, times};
 use crate::manifest::Owner;
 use crate::outcome::{Failure, Reason};
 use crate::token::Token;
@@ -22,23 +22,25 @@ pub(super) async fn collect(
     fatal: Fatal,
     token: &Token,
 ) -> Failure {
-    // What is not granted is left out.
     let deadline = Deadline::after(BOUND).unless_unreachable();
-    let events = cluster.events(&pod.uid, deadline).await.unwrap_or_default();
+    let mut unread = Vec::new();
     let mut failure = Failure::new(fatal.reason, &fatal.message, fatal.hint);
-    if fatal.reason == Reason::Platform
-        && let Some(of) = architecture(cluster, &pod.name, deadline).await
-    {
-        failure.message = format!("{}: {of}", failure.message);
+    if fatal.reason == Reason::Platform {
+        let of = architecture(cluster, &pod.name, deadline).await;
+        if let Some(of) = read(of, &mut unread).flatten() {
+            failure.message = format!("{}: {of}", failure.message);
+        }
     }
-    failure.events = events
+    let events = cluster.events(&pod.uid, deadline).await;
+    failure.events = read(events, &mut unread)
+        .unwrap_or_default()
         .iter()
         .map(|event| token.redact(&one_line(event)))
         .collect();
     failure.report = fatal.report.map(|report| report.redacted(token));
     if let Some(container) = fatal.container {
         let log = log_of(cluster, pod, container, fatal.instance.as_ref(), deadline);
-        let log = log.await;
+        let log = read(log.await, &mut unread).flatten();
         if fatal.reason == Reason::InitFailed
             && let Some(cause) = log.as_deref().and_then(last_words)
             && !failure.message.contains(cause)
@@ -48,7 +50,20 @@ pub(super) async fn collect(
         failure.log = log.map(|text| token.redact(&text));
     }
     failure.message = token.redact(&failure.message);
+    failure.unread = unread;
     failure
+}
+
+/// What was read. What may be there and could not be read is noted; that there
+/// is no log yet is no such thing.
+fn read<T>(found: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
+    found
+        .map_err(|error| {
+            if error.is_transient() {
+                unread.push(error.to_string());
+            }
+        })
+        .ok()
 }
 
 /// The tail of a container's log: that of `instance`, where there are several.
@@ -58,12 +73,13 @@ async fn log_of(
     container: &str,
     instance: Option<&Instance>,
     deadline: Deadline,
-) -> Option<String> {
+) -> Result<Option<String>, Error> {
     let now = match instance {
         Some(_) => cluster.pod(&pod.name, deadline).await.ok().flatten(),
         None => None,
     };
     let status = now.as_ref().and_then(|now| status_of(now, container));
+    let mut log = Ok(None);
     for &previous in logs(instance, status) {
         let options = LogOptions {
             container: container.to_owned(),
@@ -71,12 +87,12 @@ async fn log_of(
             previous,
             follow: false,
         };
-        let log = cluster.log_text(&pod.name, &options, deadline).await;
-        if let Ok(text) = log {
-            return Some(text).filter(|text| !text.trim().is_empty());
-        }
+        log = match cluster.log_text(&pod.name, &options, deadline).await {
+            Ok(text) => return Ok(Some(text).filter(|text| !text.trim().is_empty())),
+            Err(error) => Err(error),
+        };
     }
-    None
+    log
 }
 
 /// Where the log of `instance` is: in that of the instance before the current
@@ -115,11 +131,17 @@ fn last_words(log: &str) -> Option<&str> {
 }
 
 /// The architecture of the Pod's node, for whoever may read nodes.
-async fn architecture(cluster: &Cluster, pod: &str, deadline: Deadline) -> Option<String> {
-    let pod = cluster.pod(pod, deadline).await.ok()??;
-    let node = pod.spec?.node_name?;
+async fn architecture(
+    cluster: &Cluster,
+    pod: &str,
+    deadline: Deadline,
+) -> Result<Option<String>, Error> {
+    let pod = cluster.pod(pod, deadline).await?;
+    let Some(node) = pod.and_then(|pod| pod.spec?.node_name) else {
+        return Ok(None);
+    };
     let architecture = cluster.node_architecture(&node, deadline).await?;
-    Some(format!("node {node} is {architecture}"))
+    Ok(architecture.map(|of| format!("node {node} is {of}")))
 }
 
 fn one_line(event: &Event) -> String {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -19,9 +20,9 @@ use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, Owner, Record};
 use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxSpec, Wait};
 use crate::token::Token;
-use crate::watch::Hub;
+use crate::watch::{Hub, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
 pub(super) const SLACK: Duration = Duration::from_mins(5);
@@ -60,14 +61,15 @@ impl Engine {
     }
 }
 
-/// Launches a sandbox. `lost` tells of an owner that this process renews.
+/// Launches a sandbox; with the outcome comes what [`take_back`] deletes. `lost`
+/// tells of an owner that this process renews.
 pub(crate) async fn launch(
-    engine: Engine,
+    engine: &Engine,
     order: Order,
     progress: Progress,
     cancelled: Cancelled,
     lost: Option<Lost>,
-) -> Outcome {
+) -> (Outcome, Made) {
     let mut run = Run {
         cluster: &engine.cluster,
         hub: &engine.hub,
@@ -78,6 +80,7 @@ pub(crate) async fn launch(
         token: &order.token,
         rename: order.rename,
         renewed: lost.is_some(),
+        waited: Duration::ZERO,
         adopted: false,
         progress: &progress,
         started: Instant::now(),
@@ -90,14 +93,40 @@ pub(crate) async fn launch(
         result = run.steps() => result,
     };
     let stop = match result {
-        Ok(launched) if !cancelled.is_set() => return Outcome::Launched(Box::new(launched)),
+        Ok(launched) if !cancelled.is_set() => {
+            return (Outcome::Launched(Box::new(launched)), run.made);
+        }
         // The caller went while the hand-over was written.
         Ok(_) => Stop::Cancelled,
         Err(stop) => stop,
     };
     run.turn = None;
     let _turn = engine.cleaners.acquire().await;
-    Box::pin(run.fail(stop)).await
+    let failed = Box::pin(run.fail(stop)).await;
+    (failed, run.made)
+}
+
+/// Deletes a sandbox that was launched, and that nobody has heard of.
+pub(crate) async fn take_back(engine: &Engine, sandbox: String, mut made: Made) -> Failure {
+    let _turn = engine.cleaners.acquire().await;
+    let mut failure = stop::cancelled();
+    failure.sandbox = sandbox;
+    let removed = made.delete(&engine.cluster).await;
+    failure.cleaned_up = removed.is_ok();
+    failure.left = removed.err().unwrap_or_default();
+    if made.stays {
+        it_stays(&mut failure);
+    }
+    failure
+}
+
+/// What another attempt has handed over is not this one's to delete.
+fn it_stays(failure: &mut Failure) {
+    failure.cleaned_up = false;
+    failure.hint = format!(
+        "{}; the sandbox, which was launched before, stays: podcradle delete {}",
+        failure.hint, failure.sandbox
+    );
 }
 
 /// Returns, if ever, when the owner is no longer this process'.
@@ -123,6 +152,8 @@ pub(super) struct Run<'a> {
     pub(super) rename: bool,
     /// Whether this process renews the owner all along.
     renewed: bool,
+    /// How much of the schedule budget went for refused creations.
+    pub(super) waited: Duration,
     pub(super) adopted: bool,
     pub(super) made: Made,
     progress: &'a Progress,
@@ -151,24 +182,19 @@ impl Run<'_> {
                 // Its uid is not known: it goes with its Pod.
                 let name = manifest::secret_name(&record.spec.sandbox, record.generation);
                 self.made.secret = Tried::Sent(name);
-                let seen = self.hub.subscribe(&pod);
+                let (pod, seen) = self.join(&pod, deadline).await?;
                 (anchor, pod, seen, Some(record))
             }
             Claim::Done(service, pod, record) => {
+                let (pod, seen) = self.join(&pod, deadline).await?;
                 let uid = pod.uid().unwrap_or_default();
-                let seen = self.hub.subscribe(&pod);
-                self.turn = None;
-                self.wait(pod, seen, deadline).await?;
-                timings.started_ms = self.elapsed_ms();
+                timings.started_ms = self.started(pod, seen, deadline).await?;
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
         };
-        self.turn = None;
         let uid = pod.uid().unwrap_or_default();
-        self.wait(pod, seen, deadline).await?;
-        timings.started_ms = self.elapsed_ms();
-        self.say(LaunchEvent::Ready);
+        timings.started_ms = self.started(pod, seen, deadline).await?;
         self.take_turn().await;
         let record = Record {
             operation: None,
@@ -178,6 +204,36 @@ impl Run<'_> {
         let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
         self.turn = None;
         Ok(self.launched(&record, uid, expires, timings))
+    }
+
+    /// Waits for what the spec wants to see, and says when that came.
+    async fn started(
+        &mut self,
+        pod: Box<Pod>,
+        seen: Subscription,
+        deadline: Deadline,
+    ) -> Result<Option<u64>, Stop> {
+        self.turn = None;
+        self.wait(pod, seen, deadline).await?;
+        // Nobody has looked at the host.
+        if self.spec.wait == Wait::None {
+            return Ok(None);
+        }
+        self.say(LaunchEvent::Ready);
+        Ok(Some(self.elapsed_ms()))
+    }
+
+    /// The Pod of an earlier attempt, which runs: what the watch of all saw of
+    /// it before it was asked about this one is not told, so it is read again.
+    async fn join(
+        &mut self,
+        found: &Pod,
+        deadline: Deadline,
+    ) -> Result<(Box<Pod>, Subscription), Stop> {
+        let seen = self.hub.subscribe(found);
+        let pod = self.cluster.pod(&found.name_any(), deadline).await?;
+        let pod = pod.filter(|pod| pod.uid() == found.uid());
+        Ok((Box::new(pod.ok_or_else(stop::gone)?), seen))
     }
 
     /// What the record of a sandbox that this attempt has made says.
@@ -204,11 +260,7 @@ impl Run<'_> {
     /// Collects evidence, deletes what was made, says so.
     async fn fail(&mut self, stop: Stop) -> Outcome {
         let mut failure = match stop {
-            Stop::Cancelled => Failure::new(
-                Reason::Cancelled,
-                "the launch was cancelled",
-                "launch again",
-            ),
+            Stop::Cancelled => stop::cancelled(),
             Stop::Error(error) => Failure::from_error(&error),
             Stop::Failure(failure) => *failure,
             Stop::Fatal(fatal) => match &self.made.pod {
@@ -247,6 +299,9 @@ impl Run<'_> {
             );
         }
         failure.sandbox.clone_from(&self.spec.sandbox);
+        if self.made.stays {
+            it_stays(&mut failure);
+        }
         Outcome::Failed(Box::new(failure))
     }
 

@@ -2,8 +2,6 @@
 //! next: policy, gated Pod, Secret; then the gate goes. A creation that the
 //! cluster refuses for now is tried again, within the schedule budget.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
@@ -13,7 +11,7 @@ use super::anchor::{generation_of, is_going, is_owned_by};
 use super::cleanup::{Tried, delete_uid};
 use super::launch::{Run, owner_of};
 use super::stop::{self, Stop};
-use crate::cluster::{Deadline, Error};
+use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
 use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
@@ -22,9 +20,24 @@ use crate::watch::{Stage, Subscription};
 /// How long, and how often, a creation is tried that the cluster refuses for now.
 pub(super) struct Patience {
     until: Instant,
-    pause: Duration,
+    /// Since when its time counts.
+    since: Instant,
+    pause: Pause,
     /// What it was refused with last.
     refused: Option<Error>,
+}
+
+impl Patience {
+    /// For a creation that begins now. All of them, and the wait for a node,
+    /// share one schedule budget.
+    pub(super) fn new(deadline: Deadline) -> Self {
+        Self {
+            until: deadline.instant(),
+            since: Instant::now(),
+            pause: Pause::LONG,
+            refused: None,
+        }
+    }
 }
 
 impl Run<'_> {
@@ -57,7 +70,7 @@ impl Run<'_> {
         let Some(policy) = policy else {
             return Ok(());
         };
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let created = self
@@ -86,7 +99,7 @@ impl Run<'_> {
 
     /// Creates the Pod; what an earlier attempt left under the name makes room.
     async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let wanted = self.pod_for(anchor)?;
@@ -113,7 +126,7 @@ impl Run<'_> {
     async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
         let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
         let name = secret.name_any();
-        let mut patience = self.patience(deadline);
+        let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let uid = loop {
             self.made.secret = Tried::Sent(name.clone());
@@ -169,16 +182,6 @@ impl Run<'_> {
         self.wait_gone(pod, "pods", deadline).await
     }
 
-    /// For a creation that begins now.
-    pub(super) fn patience(&self, deadline: Deadline) -> Patience {
-        let until = Instant::now() + self.spec.budgets.schedule;
-        Patience {
-            until: until.min(deadline.instant()),
-            pause: Duration::from_millis(500),
-            refused: None,
-        }
-    }
-
     /// A quota may free up, or a webhook come back, within the schedule budget:
     /// returns when the creation is to be tried again.
     ///
@@ -189,7 +192,12 @@ impl Run<'_> {
         patience: &mut Patience,
         error: Error,
     ) -> Result<(), Error> {
-        if !error.may_pass() || Instant::now() + patience.pause >= patience.until {
+        self.waited += patience.since.elapsed();
+        let pause = patience.pause.next();
+        if !error.may_pass()
+            || self.waited + pause >= self.spec.budgets.schedule
+            || Instant::now() + pause >= patience.until
+        {
             return Err(match error {
                 // That the last try had too little time is not the reason.
                 Error::TimedOut { .. } => patience.refused.take().unwrap_or(error),
@@ -202,9 +210,10 @@ impl Run<'_> {
         });
         patience.refused = Some(error);
         self.give_turn_back();
-        tokio::time::sleep(patience.pause).await;
-        patience.pause = (patience.pause * 2).min(Duration::from_secs(10));
+        patience.pause.sleep(pause).await;
+        self.waited += pause;
         self.take_turn().await;
+        patience.since = Instant::now();
         Ok(())
     }
 }

@@ -16,10 +16,11 @@ mod session;
 mod stop;
 mod wait;
 
+pub(crate) use cleanup::Made;
 pub use delete::{Deleted, delete};
 pub use dry_run::{Answer, dry_run};
 pub use ended::{HostEnd, ended};
 pub use extend::{ExtendError, extend};
-pub(crate) use launch::{Engine, Order, launch};
+pub(crate) use launch::{Engine, Order, launch, take_back};
 pub(crate) use owner::Lost;
 pub use session::{HostState, Session, list, status};

@@ -1,6 +1,8 @@
 //! Why a launch stopped short of its end, and the failures that are not the
 //! API server's or the Pod's own words.
 
+use std::time::Duration;
+
 use crate::cluster::Error;
 use crate::outcome::{Failure, Reason};
 use crate::watch::Fatal;
@@ -23,6 +25,26 @@ impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failure(Box::new(failure))
     }
+}
+
+/// Its caller went away, or asked for the end.
+pub(super) fn cancelled() -> Failure {
+    Failure::new(
+        Reason::Cancelled,
+        "the launch was cancelled",
+        "launch again",
+    )
+}
+
+/// What has the name is being deleted, and did not go in the time there was.
+pub(super) fn still_going(resource: &str, name: &str, given: Duration) -> Failure {
+    Failure::new(
+        Reason::TimedOut,
+        format!("{resource} {name} of before is still being deleted after {given:?}"),
+        format!(
+            "see what holds it, a finalizer or a lost node (kubectl get {resource} {name} -o yaml); wait longer with --timeout, or take another name"
+        ),
+    )
 }
 
 /// Pod or anchor vanished under the launch.

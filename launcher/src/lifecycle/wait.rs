@@ -29,7 +29,7 @@ impl Run<'_> {
             return Ok(());
         }
         let mut diagnosis = Diagnosis::default();
-        let mut clock = Clock::new(self.spec.budgets, deadline);
+        let mut clock = Clock::new(self.spec.budgets, self.waited, deadline);
         let mut said: Vec<String> = Vec::new();
         let mut verdict = self.judge(&mut diagnosis, &pod);
         let uid = pod.uid();
@@ -55,7 +55,7 @@ impl Run<'_> {
             let event = tokio::select! {
                 event = seen.next() => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => {
-                    let verdict_now = match self.as_it_is(&uid).await {
+                    let verdict_now = match self.as_it_is(uid.as_deref()).await {
                         Some(pod) => self.judge(&mut diagnosis, &pod),
                         None => Verdict::Wait(clock.stage(), String::new()),
                     };
@@ -80,10 +80,13 @@ impl Run<'_> {
 
     /// A watch that fell silent may have kept something back: nobody's time is
     /// over before the Pod was looked at.
-    async fn as_it_is(&self, uid: &Option<String>) -> Option<Pod> {
+    async fn as_it_is(&self, uid: Option<&str>) -> Option<Pod> {
         let within = Deadline::after(LOOK);
         let found = self.cluster.pod(&self.spec.sandbox, within).await;
-        found.ok().flatten().filter(|pod| pod.uid() == *uid)
+        found
+            .ok()
+            .flatten()
+            .filter(|pod| pod.metadata.uid.as_deref() == uid)
     }
 
     fn judge(&self, diagnosis: &mut Diagnosis, pod: &Pod) -> Verdict {

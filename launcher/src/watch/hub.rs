@@ -3,7 +3,7 @@
 //! whom it concerns, by uid. Begun at the version of a Pod just made, so without
 //! a list; a place that is gone costs one. It ends with the last subscriber.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,7 +43,9 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    subscribers: HashMap<String, Subscriber>,
+    /// By the Pod's uid, and a number: two launches may wait for the same Pod.
+    subscribers: BTreeMap<(String, u64), Subscriber>,
+    count: u64,
     running: bool,
     /// The one Pod that is watched by name.
     narrow: Option<String>,
@@ -58,7 +60,7 @@ struct Subscriber {
 /// One Pod's share of the watch.
 pub(crate) struct Subscription {
     hub: Hub,
-    uid: String,
+    key: (String, u64),
     from: mpsc::UnboundedReceiver<Seen>,
 }
 
@@ -78,25 +80,26 @@ impl Hub {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to this Pod from now on. To be called before its gate is
-    /// taken off: what happened earlier may not be told.
+    /// What happens to this Pod from now on; what happened earlier may not be
+    /// told. To be called before its gate is taken off, or before it is read.
     pub(crate) fn subscribe(&self, pod: &Pod) -> Subscription {
         let (to, from) = mpsc::unbounded_channel();
-        let uid = pod.uid().unwrap_or_default();
         let subscriber = Subscriber {
             name: pod.name_any(),
             version: pod.resource_version().unwrap_or_default(),
             to,
         };
         let mut state = self.state();
-        state.subscribers.insert(uid.clone(), subscriber);
+        state.count += 1;
+        let key = (pod.uid().unwrap_or_default(), state.count);
+        state.subscribers.insert(key.clone(), subscriber);
         // It must be among those that are watched before anything happens to it.
         if state.running && state.narrow.is_some() {
             self.inner.changed.notify_one();
         }
         Subscription {
             hub: self.clone(),
-            uid,
+            key,
             from,
         }
     }
@@ -188,7 +191,7 @@ impl Hub {
     fn fail(&self, error: &Error) {
         let mut state = self.state();
         state.running = false;
-        for (_, subscriber) in state.subscribers.drain() {
+        for subscriber in std::mem::take(&mut state.subscribers).into_values() {
             let _ = subscriber.to.send(Seen::Failed(Box::new(error.clone())));
         }
     }
@@ -204,21 +207,30 @@ impl Hub {
             self.tell(Box::new(pod), Seen::Now);
         }
         let state = self.state();
-        for uid in before.iter().filter(|uid| !there.contains(uid)) {
-            if let Some(subscriber) = state.subscribers.get(uid) {
+        for key in before.iter().filter(|(uid, _)| !there.contains(uid)) {
+            if let Some(subscriber) = state.subscribers.get(key) {
                 let _ = subscriber.to.send(Seen::Gone(None));
             }
         }
         Ok(version)
     }
 
-    fn tell(&self, pod: Box<Pod>, what: impl FnOnce(Box<Pod>) -> Seen) {
+    fn tell(&self, pod: Box<Pod>, what: impl Fn(Box<Pod>) -> Seen) {
         let state = self.state();
         let Some(uid) = pod.metadata.uid.as_ref() else {
             return;
         };
-        if let Some(subscriber) = state.subscribers.get(uid) {
-            let _ = subscriber.to.send(what(pod));
+        let keys = (uid.clone(), 0)..=(uid.clone(), u64::MAX);
+        let mut theirs = state.subscribers.range(keys).peekable();
+        let mut pod = Some(pod);
+        while let Some((_, subscriber)) = theirs.next() {
+            // The last one gets the Pod itself.
+            let theirs = if theirs.peek().is_some() {
+                pod.clone()
+            } else {
+                pod.take()
+            };
+            let _ = theirs.map(|pod| subscriber.to.send(what(pod)));
         }
     }
 
@@ -243,7 +255,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.hub.state();
-        state.subscribers.remove(&self.uid);
+        state.subscribers.remove(&self.key);
         if state.subscribers.is_empty() {
             self.hub.inner.changed.notify_one();
         }

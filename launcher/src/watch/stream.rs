@@ -14,13 +14,13 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::cluster::{Call, Cluster, Deadline, Error, by_status, classify, wait_before_retry};
+use crate::cluster::{
+    Call, Cluster, Deadline, Error, Pause, by_status, classify, wait_before_retry,
+};
 
 /// The server ends a watch after this; a silent one is given up a little later.
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A watch that ends sooner than that is not opened again at once.
 const BRIEF: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ pub struct Watch<K> {
     which: Which,
     version: String,
     events: Option<Events<K>>,
-    pause: Duration,
+    pause: Pause,
     opened: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ where
             which,
             version,
             events: None,
-            pause: PAUSE,
+            pause: Pause::SHORT,
             opened: None,
         }
     }
@@ -214,8 +214,9 @@ where
     /// end. A dropped call begins no new pause.
     async fn not_too_often(&mut self) {
         if let Some(opened) = self.opened {
-            tokio::time::sleep_until(opened + self.pause).await;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            let again = opened + self.pause.next();
+            let wait = again.saturating_duration_since(Instant::now());
+            self.pause.sleep(wait).await;
         }
         self.opened = Some(Instant::now());
     }
@@ -224,7 +225,7 @@ where
         self.events = None;
         if self.opened.is_some_and(|opened| opened.elapsed() >= BRIEF) {
             self.opened = None;
-            self.pause = PAUSE;
+            self.pause = Pause::SHORT;
         }
     }
 

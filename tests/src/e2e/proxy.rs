@@ -140,6 +140,38 @@ impl Tunnel {
         Ok(Tunnel { address, used })
     }
 
+    /// The same, spoken to by TLS; and its certificate, as PEM.
+    pub fn behind_tls() -> Result<(Self, String)> {
+        let tunnel = Self::open()?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).trying("listen on the loopback")?;
+        listener
+            .set_nonblocking(true)
+            .trying("listen on the loopback")?;
+        let address = listener.local_addr().trying("listen on the loopback")?;
+        let (acceptor, certificate) = super::middle::tls()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .trying("start a proxy")?;
+        let to = tunnel.address;
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+                    return;
+                };
+                while let Ok((client, _)) = listener.accept().await {
+                    let acceptor = acceptor.clone();
+                    tokio::spawn(async move {
+                        let mut client = acceptor.accept(client).await?;
+                        let mut plain = tokio::net::TcpStream::connect(to).await?;
+                        tokio::io::copy_bidirectional(&mut client, &mut plain).await
+                    });
+                }
+            });
+        });
+        Ok((Tunnel { address, ..tunnel }, certificate))
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 pub use store::Store;
 
@@ -33,6 +33,10 @@ pub enum Fault {
     Denied,
     /// It is done, but this status is the answer.
     DoneButSay(u16),
+    /// It is done, and then the connection breaks in the middle of the answer.
+    DoneButReset,
+    /// It is done once the test says so, with [`FakeApi::release`].
+    Hold,
     /// It is done, but no answer ever comes.
     DoneButSilent,
     /// It is not done and no answer ever comes.
@@ -84,6 +88,8 @@ pub struct FakeApi {
     shared: Arc<Mutex<Shared>>,
     /// Told of each request.
     came: Arc<Condvar>,
+    /// One permit for each held request that may go on.
+    released: Arc<Semaphore>,
     changes: Changes,
 }
 
@@ -103,12 +109,19 @@ impl FakeApi {
         }));
         let (changes, _) = broadcast::channel(1 << 14);
         let came = Arc::new(Condvar::new());
-        let router = routes::router(Arc::clone(&shared), Arc::clone(&came), changes.clone());
+        let released = Arc::new(Semaphore::new(0));
+        let router = routes::router(
+            Arc::clone(&shared),
+            Arc::clone(&came),
+            Arc::clone(&released),
+            changes.clone(),
+        );
         let serving = Serving::router("127.0.0.1:0", router)?;
         Ok(Self {
             serving,
             shared,
             came,
+            released,
             changes,
         })
     }
@@ -175,6 +188,11 @@ impl FakeApi {
             ));
         }
         Ok(())
+    }
+
+    /// Lets one held request go on.
+    pub fn release(&self) {
+        self.released.add_permits(1);
     }
 
     /// What came in so far.

@@ -10,6 +10,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{Changes, Fault, Seen, Shared};
 
@@ -17,13 +18,20 @@ use super::{Changes, Fault, Seen, Shared};
 struct Server {
     shared: Arc<Mutex<Shared>>,
     came: Arc<Condvar>,
+    released: Arc<Semaphore>,
     changes: Changes,
 }
 
-pub(super) fn router(shared: Arc<Mutex<Shared>>, came: Arc<Condvar>, changes: Changes) -> Router {
+pub(super) fn router(
+    shared: Arc<Mutex<Shared>>,
+    came: Arc<Condvar>,
+    released: Arc<Semaphore>,
+    changes: Changes,
+) -> Router {
     let server = Server {
         shared,
         came,
+        released,
         changes,
     };
     Router::new().fallback(answer).with_state(server)
@@ -93,6 +101,18 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
             server.answer(&method, &request, &body);
             refusal(code)
         }
+        Fault::DoneButReset => {
+            server.answer(&method, &request, &body);
+            let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+            let half = [Ok("{".to_owned()), Err(broken)];
+            Response::new(Body::from_stream(futures::stream::iter(half)))
+        }
+        Fault::Hold => {
+            if let Ok(permit) = server.released.acquire().await {
+                permit.forget();
+            }
+            server.answer(&method, &request, &body)
+        }
         Fault::DoneButSilent => {
             server.answer(&method, &request, &body);
             std::future::pending().await
@@ -141,7 +161,8 @@ impl Server {
         created.map_or_else(|| exists(resource), |event| self.tell(resource, event))
     }
 
-    /// A merge patch, or the JSON patch that takes a gate off.
+    /// A merge patch, or a JSON patch of tests and removals; the one that takes
+    /// a Pod's last gate off lets it run.
     fn patch(&self, resource: &str, name: &str, body: &Value) -> Response {
         let mut shared = self.lock();
         let Some(now) = shared.store.get(resource, name).cloned() else {
@@ -153,19 +174,22 @@ impl Server {
                 return refusal(409);
             }
         }
-        let uid = body[0]["value"].as_str();
-        let other = uid.is_some_and(|uid| now["metadata"]["uid"] != uid);
-        if body.is_array() && (other || now["spec"]["schedulingGates"][0].is_null()) {
-            return refusal(422);
-        }
-        let changed = shared.store.change(resource, name, |object| {
-            if body.is_array() {
-                object["spec"]["schedulingGates"] = json!([]);
-            } else {
-                merge(object, body);
+        let mut patched = now;
+        if let Some(operations) = body.as_array() {
+            if !operations
+                .iter()
+                .all(|operation| apply(&mut patched, operation))
+            {
+                return refusal(422);
             }
-        });
-        let statuses = if body.is_array() {
+        } else {
+            merge(&mut patched, body);
+        }
+        let let_go = body.is_array() && patched["spec"]["schedulingGates"][0].is_null();
+        let changed = shared
+            .store
+            .change(resource, name, |object| *object = patched);
+        let statuses = if let_go {
             shared.kubelet.clone()
         } else {
             Vec::new()
@@ -216,6 +240,26 @@ impl Server {
             .chain(later)
             .map(|event| Ok::<_, Infallible>(format!("{event}\n")));
         Response::new(Body::from_stream(events))
+    }
+}
+
+/// One operation of RFC 6902; whether it could be done.
+fn apply(object: &mut Value, operation: &Value) -> bool {
+    let path = operation["path"].as_str().unwrap_or_default();
+    match operation["op"].as_str() {
+        Some("test") => object.pointer(path) == Some(&operation["value"]),
+        Some("remove") => {
+            let (parent, last) = path.rsplit_once('/').unwrap_or_default();
+            let list = object.pointer_mut(parent).and_then(Value::as_array_mut);
+            match (list, last.parse::<usize>()) {
+                (Some(list), Ok(place)) if place < list.len() => {
+                    list.remove(place);
+                    true
+                }
+                _ => false,
+            }
+        }
+        _ => false,
     }
 }
 

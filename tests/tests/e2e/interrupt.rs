@@ -1,9 +1,11 @@
 //! Interrupted launches clean up; a second interrupt does not wait for that.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use podcradle_tests::e2e::middle::Fault;
 use podcradle_tests::e2e::proxy::Proxy;
-use podcradle_tests::e2e::{Actor, Arch, Error, Running, WATCHDOG};
+use podcradle_tests::e2e::{Actor, Arch, Error, Middle, Running, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::Outcome;
 use rustix::process::Signal;
@@ -18,6 +20,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("sigterm_during_a_launch_leaves_nothing", |arch| {
         once(arch, Signal::TERM, 143)
     }),
+    ("ctrl_c_in_a_storm_leaves_nothing", storm),
     ("a_second_ctrl_c_quits_at_once", twice),
     ("a_second_sigterm_is_no_reason_to_leave_anything", again),
     (
@@ -54,6 +57,44 @@ fn once(arch: Arch, signal: Signal, code: i32) -> Outcome {
         ended.stdout,
         ended.stderr
     );
+    gone(&actor, &name)
+}
+
+/// The weather turns bad when the clean-up begins: each delete meets all of this
+/// before it gets through.
+fn storm(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    let name = actor.reserve("storm")?;
+    let running = waiting(&actor, &name)?;
+    let mut met = BTreeMap::new();
+    middle.script(move |seen| {
+        let nth = met.entry((seen.verb.clone(), seen.resource.clone()));
+        let nth = nth.and_modify(|nth| *nth += 1).or_insert(0_usize);
+        let faults = [
+            Fault::Reset,
+            Fault::TryAgainIn(1),
+            Fault::Refuse(503),
+            Fault::DoneButReset,
+        ];
+        let fault = faults.get(*nth).copied();
+        fault.filter(|_| seen.verb != "WATCH")
+    });
+    running.signal(Signal::INT)?;
+    let ended = running.wait(WATCHDOG)?;
+    let met = middle.hurt();
+    ensure!(
+        ended.code == 130,
+        "ended with {}: {}{}; met {met:#?}",
+        ended.code,
+        ended.stdout,
+        ended.stderr
+    );
+    for resource in ["services", "pods", "secrets"] {
+        let delete = format!("DELETE {resource}");
+        let hurt = met.iter().filter(|line| line.contains(&delete)).count();
+        ensure!(hurt == 4, "{delete} met {hurt} faults: {met:#?}");
+    }
     gone(&actor, &name)
 }
 

@@ -16,6 +16,7 @@ mod fields;
 mod inject;
 mod input;
 mod interrupt;
+mod library;
 mod life;
 mod manifest;
 mod names;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         ("stop", stop::TESTS),
         ("failures", failures::TESTS),
         ("interrupt", interrupt::TESTS),
+        ("library", library::TESTS),
         ("names", names::TESTS),
         ("again", again::TESTS),
         ("bulk", bulk::TESTS),

@@ -21,6 +21,10 @@ pub const TESTS: &[(&str, Test)] = &[
         "attached_to_a_lease_that_is_taken_away_it_deletes_its_sandbox",
         lost,
     ),
+    (
+        "a_lease_that_goes_while_no_node_is_found_ends_the_launch",
+        lost_before,
+    ),
     ("extend_moves_the_expiry_and_knows_its_limits", extend),
 ];
 
@@ -147,6 +151,30 @@ fn lost(arch: Arch) -> Outcome {
     actor.cluster.admin.run(&["delete", "lease", &lease])?;
     let ended = running.wait(WATCHDOG)?.with_code(6)?;
     ensure!(ended.stderr.contains(&lease), "said: {}", ended.stderr);
+    gone(&actor, &name)
+}
+
+fn lost_before(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let name = actor.reserve("attached")?;
+    let running = actor
+        .launch(&name)
+        .option(&["--attach", "--node-selector", "podcradle.test/nowhere=yes"])
+        .start()?;
+    running.wait_for_stderr("node(s) didn't match", WATCHDOG)?;
+    // Until the hand-over only the record says whose it is to be.
+    let found = annotations(&actor, &name)?;
+    let record = found["podcradle.dev/record"].as_str().unwrap_or_default();
+    let record: Value = serde_json::from_str(record)?;
+    let lease = record["spec"]["owner"].as_str().unwrap_or_default();
+    ensure!(lease.starts_with("podcradle-attach-"), "record: {record}");
+    actor.cluster.admin.run(&["delete", "lease", lease])?;
+    let error = running.wait(WATCHDOG)?.with_code(6)?.json()?["error"].clone();
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(
+        error["reason"] == "OwnerLost" && error["cleanedUp"] == true && message.contains(lease),
+        "{error:#}"
+    );
     gone(&actor, &name)
 }
 

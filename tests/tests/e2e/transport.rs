@@ -4,14 +4,17 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use podcradle_tests::e2e::middle::{Fault, Seen, Storm, WatchFault, once};
 use podcradle_tests::e2e::proxy::{Proxy, Tunnel};
 use podcradle_tests::e2e::{Actor, Arch, Cluster, Middle, NAMESPACE, Running, WATCHDOG};
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use podcradle_tests::{ensure, testbed};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Test;
 use crate::failures::gone;
@@ -34,6 +37,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_token_file_that_changes_is_read_again", rotation),
     ("a_client_certificate_will_do", certificate),
     ("a_proxy_is_used_unless_no_proxy_names_the_server", proxies),
+    ("an_https_proxy_is_trusted_as_the_server_is", https_proxies),
     ("the_account_of_a_pod_will_do", in_cluster),
 ];
 
@@ -122,10 +126,8 @@ fn untold(arch: Arch) -> Outcome {
     let name = actor.reserve("untold")?;
     let options = ["--schedule-timeout", "5s", "--pull-timeout", "5s"];
     let launch = actor.launch(&name).option(&options);
-    launch
-        .option(&["--init-timeout", "5s"])
-        .run()?
-        .succeeded()?;
+    let launch = launch.option(&["--init-timeout", "5s"]);
+    launch.host(&["sleep", "1000"]).run()?;
     ensure!(!middle.hurt().is_empty(), "nothing was met");
     Ok(())
 }
@@ -276,17 +278,7 @@ fn proxies(arch: Arch) -> Outcome {
     let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let list = |variables: &[(&str, &str)]| {
         let mut command = actor.podcradle(&["list"]);
-        for name in [
-            "HTTPS_PROXY",
-            "https_proxy",
-            "ALL_PROXY",
-            "NO_PROXY",
-            "no_proxy",
-        ] {
-            command.env_remove(name);
-        }
-        command.envs(variables.iter().copied());
-        Running::start(&mut command)?.wait(WATCHDOG)
+        Running::start(with_proxy(&mut command, variables))?.wait(WATCHDOG)
     };
     let nobody = format!("http://{closed}");
     let refused = list(&[("HTTPS_PROXY", &nobody)])?.with_code(3)?;
@@ -315,6 +307,85 @@ fn proxies(arch: Arch) -> Outcome {
         bad.stderr
     );
     Ok(())
+}
+
+/// A program with these variables of a proxy and no others.
+fn with_proxy<'a>(command: &'a mut Command, variables: &[(&str, &str)]) -> &'a mut Command {
+    for name in [
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "no_proxy",
+    ] {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied())
+}
+
+/// By the authorities of the kubeconfig, or the system's where it names none.
+fn https_proxies(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let (_outside, at) = outside(&actor)?;
+    let server = format!("https://{at}");
+    let (_, authority, token) = actor.credentials();
+    let authority = STANDARD.decode(authority)?;
+    let (tunnel, certificate) = Tunnel::behind_tls()?;
+    let both = [&authority[..], b"\n", certificate.as_bytes()].concat();
+    let proxy = format!("https://{}", tunnel.address());
+    let kubeconfig = |cluster: &Value| -> Outcome {
+        let mut cluster = cluster.clone();
+        cluster["server"] = json!(server);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": cluster }],
+            "users": [{ "name": "u", "user": { "token": token } }],
+            "contexts": [{ "name": "c", "context": {
+                "cluster": "c", "user": "u", "namespace": NAMESPACE,
+            } }],
+        });
+        Ok(std::fs::write(actor.kubeconfig(), config.to_string())?)
+    };
+    let name = actor.reserve("https-proxy")?;
+    let launch = |variables: &[(&str, &str)]| {
+        let mut command = actor.launch(&name).host(&["sleep", "1000"]).command();
+        Running::start(with_proxy(&mut command, variables))?.wait(WATCHDOG)
+    };
+    let used = || tunnel.used();
+    // One that nobody vouches for: nothing was sent, and so nothing is in doubt.
+    kubeconfig(&json!({ "certificate-authority-data": STANDARD.encode(&authority) }))?;
+    let refused = launch(&[("HTTPS_PROXY", &proxy)])?.with_code(3)?.json()?;
+    let error = &refused["error"];
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(
+        error["reason"] == "Unreachable" && error["cleanedUp"] == true,
+        "{error:#}"
+    );
+    let why = "the proxy itself: invalid peer certificate";
+    ensure!(
+        message.contains(why) && message.contains(&proxy) && message.contains(&server),
+        "{message}"
+    );
+    ensure!(used() == 0, "it was used all the same");
+    // By the kubeconfig, with one of both ways to name a proxy.
+    kubeconfig(
+        &json!({ "certificate-authority-data": STANDARD.encode(&both), "proxy-url": proxy }),
+    )?;
+    launch(&[])?.with_code(0)?;
+    ensure!(used() > 0, "the proxy was not used");
+    // By the system, which a variable may name.
+    kubeconfig(&json!({}))?;
+    let system = actor.folder().join("authorities.pem");
+    std::fs::write(&system, &both)?;
+    let system = system.display().to_string();
+    let before = used();
+    let mut command = actor.podcradle(&["delete", &name]);
+    let variables = [("HTTPS_PROXY", proxy.as_str()), ("SSL_CERT_FILE", &system)];
+    Running::start(with_proxy(&mut command, &variables))?
+        .wait(WATCHDOG)?
+        .with_code(0)?;
+    ensure!(used() > before, "the proxy was not used");
+    gone(&actor, &name)
 }
 
 fn in_cluster(arch: Arch) -> Outcome {

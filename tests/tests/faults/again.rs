@@ -1,14 +1,17 @@
 //! A launch again with the same launch id is the same launch, whatever became
 //! of the first: one sandbox or none at the end, and nothing beside it.
 
+use podcradle_launcher::spec::Wait;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launched, Outcome as Launch, Reason, SandboxSpec};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::Fault;
+use podcradle_tests::fakeapi::{Fault, going_well, status};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
 use serde_json::{Value, json};
 
+use super::ambiguous::once;
 use super::cancel::{REQUESTS, hold};
+use super::many::all as all_of;
 use super::support::{Bed, NAME, failed, launched, wait};
 
 pub fn add(suite: &mut Suite) {
@@ -45,6 +48,21 @@ pub fn add(suite: &mut Suite) {
         at_once,
     );
     suite.test("an_adoption_whose_answer_is_lost_counts", lost_adoption);
+    for (word, done) in [("done", true), ("under_way", false)] {
+        suite.test(
+            format!("a_pod_that_runs_before_it_is_watched_is_seen_when_the_launch_was_{word}"),
+            move || runs_before(done),
+        );
+    }
+    suite.test(
+        "two_launches_of_one_process_may_wait_for_the_same_pod",
+        both_wait,
+    );
+    suite.test(
+        "a_launch_again_that_fails_says_that_the_sandbox_stays",
+        it_stays,
+    );
+    suite.test("an_anchor_that_never_goes_is_named", never_goes);
 }
 
 /// A token that the caller brings, the same each time.
@@ -82,6 +100,7 @@ fn the_same() -> Outcome {
         "GET services",
         "GET pods",
         "PATCH services",
+        "GET pods",
     ];
     ensure!(calls == expected, "calls: {calls:?}");
     ensure!(all(&bed)[..2] == before[..2], "Pod or Secret was changed");
@@ -228,14 +247,104 @@ fn lost_adoption() -> Outcome {
     let mut held = hold(&bed, 1, Fault::Silent);
     let first = bed.launcher.launch(spec(), token()?)?;
     wait(held.recv())?.ok_or("the request never came")?;
-    bed.api.script(super::ambiguous::once(
-        "PATCH",
-        "services",
-        Fault::DoneButSay(500),
-    ));
+    bed.api
+        .script(once("PATCH", "services", Fault::DoneButSay(500)));
     let done = launched(again(&bed)?)?;
     drop(first);
     bed.shut_down()?;
     ensure!(done.generation == 2, "{done:?}");
     whole(&bed, &done)
+}
+
+/// A sandbox that was handed over before its host ran.
+fn let_go(bed: &Bed) -> Result<Launched, Stop> {
+    let mut spec = spec();
+    spec.wait = Wait::None;
+    launched(wait(bed.launcher.launch(spec, token()?)?)?)
+}
+
+/// Its Pod turns Running after it was read, and before it is asked about in the
+/// watch of all, which is past that by then.
+fn runs_before(done: bool) -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let first = let_go(&bed)?;
+    if !done {
+        bed.api.change("services", NAME, |anchor| {
+            let annotation = &mut anchor["metadata"]["annotations"]["podcradle.dev/record"];
+            let record = annotation.as_str().unwrap_or_default();
+            let mut record: Value = serde_json::from_str(record).unwrap_or_default();
+            record["operation"] = json!("launch");
+            *annotation = json!(record.to_string());
+        });
+    }
+    bed.api.script(once("PATCH", "services", Fault::Hold));
+    // With two that wait the watch is one of all Pods.
+    let other = |nth: usize| {
+        let name = format!("podcradle-others-{nth:06}");
+        let launch = SandboxSpec::new(&name, "localhost/image:1");
+        let launch = bed.launcher.launch(launch, Token::random())?;
+        bed.api.wait_for(|api| api.calls("WATCH pods") == nth)?;
+        Ok::<_, Stop>((name, launch))
+    };
+    let (earlier, _waits) = (other(1)?, other(2)?);
+    let again = vec![(spec(), token()?, false)];
+    let again = bed.launcher.launch_many(again, 1)?;
+    bed.api.wait_for(|api| api.calls("PATCH services") == 1)?;
+    bed.run(NAME);
+    // Whoever hears of this has heard of the other.
+    bed.run(&earlier.0);
+    launched(wait(earlier.1)?)?;
+    bed.api.release();
+    for outcome in all_of(again)? {
+        let again = launched(outcome)?;
+        ensure!(again.pod_uid == first.pod_uid, "{again:?} after {first:?}");
+    }
+    Ok(())
+}
+
+fn both_wait() -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let first = let_go(&bed)?;
+    bed.api.script(|_, _| Fault::None);
+    let one = bed.launcher.launch(spec(), token()?)?;
+    bed.api.wait_for(|api| api.calls("WATCH pods") == 1)?;
+    let two = bed.launcher.launch(spec(), token()?)?;
+    // Each reads it twice.
+    bed.api.wait_for(|api| api.calls("GET pods") == 4)?;
+    bed.api.run_all(going_well());
+    for launch in [one, two] {
+        let again = launched(wait(launch)?)?;
+        ensure!(again.pod_uid == first.pod_uid, "{again:?} after {first:?}");
+    }
+    whole(&bed, &first)
+}
+
+fn it_stays() -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let first = let_go(&bed)?;
+    let done = json!({ "terminated": { "exitCode": 0, "reason": "Completed" } });
+    let ended = json!({ "terminated": { "exitCode": 7, "reason": "Error" } });
+    bed.api.run_all(vec![status(&done, &ended)]);
+    let failure = failed(again(&bed)?)?;
+    ensure!(failure.reason == Reason::HostEnded, "{failure:?}");
+    ensure!(
+        !failure.cleaned_up && failure.left.is_empty() && failure.hint.contains("stays"),
+        "{failure:?}"
+    );
+    whole(&bed, &first)
+}
+
+fn never_goes() -> Outcome {
+    let bed = Bed::well()?;
+    let metadata = json!({ "name": NAME, "deletionTimestamp": "2026-01-01T00:00:00Z" });
+    bed.api.put("services", json!({ "metadata": metadata }));
+    let mut spec = spec();
+    spec.budgets.total = std::time::Duration::from_secs(1);
+    let failure = failed(bed.launch_spec(spec)?)?;
+    ensure!(failure.reason == Reason::TimedOut, "{failure:?}");
+    ensure!(
+        failure.message.contains(&format!("services {NAME}")) && !failure.message.contains("Pod"),
+        "{failure:?}"
+    );
+    Ok(())
 }

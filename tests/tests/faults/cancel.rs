@@ -3,14 +3,14 @@
 
 use podcradle_launcher::spec::Wait;
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{LaunchEvent, Reason};
+use podcradle_launcher::{Launch, LaunchEvent, Reason};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Suite};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::support::{Bed, failed, spec, wait};
+use super::support::{Bed, NAME, failed, launched, spec, wait};
 
 /// Service, Pod, Secret, gate, watch, hand-over.
 pub const REQUESTS: usize = 6;
@@ -18,7 +18,7 @@ pub const REQUESTS: usize = 6;
 pub fn add(suite: &mut Suite) {
     suite.test("a_launch_makes_six_requests", || {
         let bed = Bed::well()?;
-        super::support::launched(bed.launch()?)?;
+        launched(bed.launch()?)?;
         let expected = [
             "POST services",
             "POST pods",
@@ -79,6 +79,7 @@ pub fn add(suite: &mut Suite) {
         Ok(())
     });
     add_waits(suite);
+    add_unread(suite);
     suite.test("a_caller_that_panics_leaves_nothing", panics);
     suite.test(
         "a_launcher_dropped_without_a_shutdown_leaves_nothing",
@@ -113,25 +114,103 @@ pub fn add(suite: &mut Suite) {
     });
 }
 
+/// Launches that went well, whose caller has not read so.
+fn add_unread(suite: &mut Suite) {
+    suite.test(
+        "a_sandbox_whose_launch_is_dropped_unread_is_deleted",
+        || {
+            unread(|bed, launch| {
+                drop(launch);
+                bed.api.wait_for(|api| api.calls("DELETE secrets") == 1)?;
+                bed.shut_down()
+            })
+        },
+    );
+    suite.test(
+        "a_sandbox_whose_launch_is_cancelled_unread_is_deleted",
+        || {
+            unread(|_, mut launch| {
+                launch.cancel();
+                taken_back(launch)
+            })
+        },
+    );
+    suite.test(
+        "a_sandbox_whose_launch_is_unread_at_a_shutdown_is_deleted",
+        || {
+            unread(|bed, launch| {
+                bed.shut_down()?;
+                ensure!(
+                    bed.api.objects().is_empty(),
+                    "left: {:?}",
+                    bed.api.objects()
+                );
+                taken_back(launch)
+            })
+        },
+    );
+    suite.test("a_sandbox_that_was_read_outlives_its_launch", || {
+        let bed = Bed::well()?;
+        let mut launch = bed.launcher.launch(spec(), Token::random())?;
+        launched(wait(&mut launch)?)?;
+        launch.cancel();
+        drop(launch);
+        bed.shut_down()?;
+        ensure!(bed.api.objects().len() == 3, "{:?}", bed.api.objects());
+        Ok(())
+    });
+}
+
+/// Launches, and does this once all is done but the reading.
+fn unread(go: impl Fn(&Bed, Launch) -> Outcome) -> Outcome {
+    // Just before and just after the outcome is sent are two cases.
+    for _ in 0..20 {
+        let bed = Bed::well()?;
+        let mut launch = bed.launcher.launch(spec(), Token::random())?;
+        let mut events = launch.events().ok_or("no events")?;
+        wait(async { while events.recv().await.is_some() {} })?;
+        go(&bed, launch)?;
+        let left = bed.api.objects();
+        ensure!(left.is_empty(), "left: {left:?}");
+    }
+    Ok(())
+}
+
+fn taken_back(launch: Launch) -> Outcome {
+    let failure = failed(wait(launch)?)?;
+    ensure!(
+        failure.reason == Reason::Cancelled && failure.cleaned_up && failure.sandbox == NAME,
+        "{failure:?}"
+    );
+    Ok(())
+}
+
 /// What a launch waits for, when the spec says.
 fn add_waits(suite: &mut Suite) {
     suite.test("a_launch_that_waits_for_nothing_opens_no_watch", || {
         let bed = Bed::new(Vec::new())?;
         let mut spec = spec();
         spec.wait = Wait::None;
-        super::support::launched(bed.launch_spec(spec)?)?;
+        let mut launch = bed.launcher.launch(spec, Token::random())?;
+        let mut events = launch.events().ok_or("no events")?;
+        let done = launched(wait(launch)?)?;
         let calls = bed.api.calls();
         ensure!(
             calls.len() == 5 && !calls.contains(&"WATCH pods".to_owned()),
             "calls: {calls:?}"
         );
+        // Nobody has looked at the host, so nobody says that it runs.
+        ensure!(done.timings.started_ms.is_none(), "{done:?}");
+        while let Some(event) = wait(events.recv())? {
+            ensure!(event != LaunchEvent::Ready, "said to be ready");
+        }
         Ok(())
     });
     suite.test("a_launch_may_wait_for_a_host_that_is_started_only", || {
         let bed = probed()?;
         let mut spec = spec();
         spec.wait = Wait::Started;
-        super::support::launched(bed.launch_spec(spec)?)?;
+        launched(bed.launch_spec(spec)?)?;
         // The same Pod is not ready, and its budget says so.
         let bed = probed()?;
         let mut spec = super::support::spec();

@@ -7,6 +7,7 @@ mod cancel;
 mod many;
 mod owner;
 mod program;
+mod reach;
 mod say;
 mod support;
 mod weather;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);
+    reach::add(&mut suite);
     say::add(&mut suite);
     weather::add(&mut suite);
     suite.run()

@@ -273,12 +273,19 @@ fn renamed() -> Outcome {
         files.len() == 1 && files[0].file_name() == name,
         "{files:?}"
     );
-    let last = ended.stderr.lines().last().unwrap_or_default();
-    let last: Value = serde_json::from_str(last)?;
+    let events: Vec<Value> = ended
+        .stderr
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let made = events.iter().position(|event| event["name"] == name);
+    let after = &events[made.ok_or("its creation was not said")?..];
     ensure!(
-        last["event"] == "failed" && last["sandbox"] == name,
-        "{last}"
+        after.len() > 1 && after.iter().all(|event| event["sandbox"] == name),
+        "{events:?}"
     );
+    let last = events.last().ok_or("no events")?;
+    ensure!(last["event"] == "failed", "{last}");
     Ok(())
 }
 

@@ -64,6 +64,13 @@ impl Bed {
         wait(launch)
     }
 
+    /// Runs one Pod to its host, as its kubelet would.
+    pub fn run(&self, pod: &str) {
+        for status in going_well() {
+            self.api.change("pods", pod, |pod| pod["status"] = status);
+        }
+    }
+
     /// Waits until the launcher has cleaned up and ended.
     pub fn shut_down(&self) -> Result<(), Stop> {
         wait(self.launcher.shutdown())

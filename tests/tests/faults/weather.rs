@@ -1,10 +1,13 @@
 //! Bad weather between launcher and API server, and clusters that interfere.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use podcradle_launcher::spec::NetworkPolicy;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{LaunchEvent, Reason};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::{Fault, status};
+use podcradle_tests::fakeapi::{Fault, Seen, status};
 use podcradle_tests::harness::{Outcome, Suite};
 use serde_json::json;
 
@@ -37,6 +40,24 @@ pub fn add(suite: &mut Suite) {
             move || quota(resource),
         );
     }
+    for resource in ["services", "pods", "secrets"] {
+        for (word, fault) in [
+            ("500", Fault::Refuse(500)),
+            ("429", Fault::Refuse(429)),
+            ("conflict", Fault::Refuse(409)),
+            ("reset_after_it", Fault::DoneButReset),
+        ] {
+            suite.test(
+                format!("a_{word}_at_the_delete_of_{resource}_leaves_nothing"),
+                move || cleans_up(once("DELETE", resource, fault), &[resource]),
+            );
+        }
+    }
+    suite.test("a_storm_through_the_clean_up_leaves_nothing", || {
+        cleans_up(storm(), &["services", "pods", "secrets"])
+    });
+    suite.test("all_refusals_share_one_schedule_budget", one_budget);
+    suite.test("a_queue_that_takes_its_own_gate_off_is_no_trouble", queue);
     suite.test(
         "a_watch_whose_place_is_gone_goes_on_from_the_pod_as_it_is",
         || survives("WATCH", "pods", 410),
@@ -106,6 +127,105 @@ fn quota(resource: &'static str) -> Outcome {
     }
     ensure!(said, "it did not say what it waits for");
     ensure!(bed.api.objects().len() == 4, "{:?}", bed.api.objects());
+    Ok(())
+}
+
+/// A launch that waits for a node is cancelled in this weather.
+fn cleans_up(weather: impl FnMut(usize, &Seen) -> Fault + Send + 'static, hit: &[&str]) -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let mut launch = bed.launcher.launch(spec(), Token::random())?;
+    bed.api.wait_for(|api| api.calls("WATCH pods") == 1)?;
+    bed.api.script(weather);
+    launch.cancel();
+    let failure = failed(wait(launch)?)?;
+    ensure!(
+        failure.reason == Reason::Cancelled && failure.cleaned_up && failure.left.is_empty(),
+        "{failure:?}"
+    );
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "said to be clean, but there is {left:?}");
+    for resource in hit {
+        let delete = format!("DELETE {resource}");
+        let calls = bed.api.calls();
+        let asked = calls.iter().filter(|call| **call == delete).count();
+        ensure!(asked > 1, "{delete} met nothing: {calls:?}");
+    }
+    Ok(())
+}
+
+/// Each delete meets all of these before it gets through, and reads fail too.
+fn storm() -> impl FnMut(usize, &Seen) -> Fault + Send {
+    let mut met = BTreeMap::new();
+    move |_, seen| {
+        let nth = met.entry((seen.verb.clone(), seen.resource.clone()));
+        let nth = nth.and_modify(|nth| *nth += 1).or_insert(0_usize);
+        let faults = match seen.verb.as_str() {
+            "DELETE" => &[
+                Fault::Refuse(503),
+                Fault::Refuse(409),
+                Fault::Refuse(429),
+                Fault::DoneButReset,
+            ][..],
+            _ => &[Fault::Refuse(500), Fault::DoneButReset],
+        };
+        faults.get(*nth).copied().unwrap_or(Fault::None)
+    }
+}
+
+/// The Service takes half of it, so that the Pod's creation has less than it.
+fn one_budget() -> Outcome {
+    let bed = Bed::well()?;
+    let mut services = 0;
+    bed.api.script(
+        move |_, seen| match (seen.verb.as_str(), seen.resource.as_str()) {
+            ("POST", "services") if services < 2 => {
+                services += 1;
+                Fault::Quota
+            }
+            ("POST", "pods") => Fault::Quota,
+            _ => Fault::None,
+        },
+    );
+    let mut spec = spec();
+    spec.budgets.schedule = Duration::from_secs(3);
+    let failure = failed(bed.launch_spec(spec)?)?;
+    ensure!(failure.reason == Reason::Quota, "{failure:?}");
+    // The pauses are 0.5, 1 and 2 s: 1.5 s are gone, and a third try of the Pod
+    // would come after three seconds.
+    let calls = bed.api.calls();
+    let tries = calls.iter().filter(|call| *call == "POST pods").count();
+    ensure!(tries <= 2, "{tries} tries of the Pod: {calls:?}");
+    ensure!(bed.api.objects().is_empty(), "{:?}", bed.api.objects());
+    Ok(())
+}
+
+/// It stands before ours, so that ours is at another place when it is gone.
+fn queue() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.admission(|resource, object| {
+        let gates = object["spec"]["schedulingGates"].as_array_mut();
+        if let ("pods", Some(gates)) = (resource, gates) {
+            gates.insert(0, json!({ "name": "queue.example/wait" }));
+        }
+    });
+    bed.api.script(once("POST", "secrets", Fault::Hold));
+    let launch = bed.launcher.launch(spec(), Token::random())?;
+    bed.api.wait_for(|api| api.calls("POST secrets") == 1)?;
+    bed.api.change("pods", NAME, |pod| {
+        if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
+            gates.remove(0);
+        }
+    });
+    bed.api.release();
+    launched(wait(launch)?)?;
+    // A patch that is wrong for another reason is not sent for ever.
+    let bed = Bed::well()?;
+    bed.api.script(|_, seen| match seen.verb.as_str() {
+        "PATCH" => Fault::Refuse(422),
+        _ => Fault::None,
+    });
+    let failure = failed(bed.launch()?)?;
+    ensure!(failure.reason == Reason::Invalid, "{failure:?}");
     Ok(())
 }
 

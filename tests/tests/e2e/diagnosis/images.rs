@@ -64,7 +64,12 @@ fn platform(arch: Arch) -> Outcome {
         message: &[&image, "no variant for the node's architecture"],
         hint: "--arch",
     };
-    row.fails(row.of(&image).try_run()?, &expected)?;
+    let error = row.fails(row.of(&image).try_run()?, &expected)?;
+    let unread = error["unread"].to_string();
+    ensure!(
+        unread.contains("get nodes ") && unread.contains("deploy/nodes"),
+        "does not say who grants what was not read: {error:#}"
+    );
     // With the right to read nodes the message names the architecture.
     let node = Row::new(arch, "image-platform-of")?;
     let account = Account::with_nodes(&node.actor)?;

@@ -7,6 +7,7 @@
 mod images;
 mod lost;
 mod refusals;
+mod rights;
 mod running;
 mod support;
 mod waiting;
@@ -19,6 +20,7 @@ pub fn tests() -> Vec<(&'static str, Test)> {
         images::TESTS,
         lost::TESTS,
         refusals::TESTS,
+        rights::TESTS,
         running::TESTS,
         waiting::TESTS,
     ]

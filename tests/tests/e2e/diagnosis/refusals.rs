@@ -17,21 +17,21 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_limit_range", limit_range),
     ("pod_security", pod_security),
     ("an_admission_policy", policy),
+    ("an_admission_policy_that_changes_the_pod", changed),
     ("a_webhook_that_refuses", webhook),
     ("a_webhook_that_does_not_answer", hanging_webhook),
     ("a_namespace_that_is_not_there", no_namespace),
     ("a_namespace_that_is_being_deleted", terminating),
-    ("each_right_that_is_missing_is_named", rights),
     ("credentials_that_are_not_accepted", unauthorized),
 ];
 
 /// A launch in this namespace.
-fn launch_in(row: &Row, place: &str, options: &[&str]) -> Result<Ended, Stop> {
+pub fn launch_in(row: &Row, place: &str, options: &[&str]) -> Result<Ended, Stop> {
     let launch = row.launch().option(&["-n", place]).option(options);
     Ok(launch.host(&["sleep", "1000"]).try_run()?)
 }
 
-fn nothing_in(place: &Place) -> Outcome {
+pub fn nothing_in(place: &Place) -> Outcome {
     let left = place.kubectl(&["get", "services,pods", "--output=name"])?;
     let left: Vec<_> = left.lines().collect();
     ensure!(left.is_empty(), "left in {}: {left:?}", place.name);
@@ -117,6 +117,40 @@ fn policy(arch: Arch) -> Outcome {
     row.is_refused(row.launch().try_run()?, &expected).map(drop)
 }
 
+/// What keeps the sandbox in is taken away, in a namespace that would let it run.
+fn changed(arch: Arch) -> Outcome {
+    for (what, patch) in [
+        (
+            "securityContext",
+            r#"[JSONPatch{op: "remove", path: "/spec/containers/0/securityContext"}]"#,
+        ),
+        (
+            "podcradle.dev/token",
+            r#"[JSONPatch{op: "remove", path: "/spec/schedulingGates"}]"#,
+        ),
+    ] {
+        let row = Row::new(arch, "admission-changes")?;
+        let place = Place::make(&row.actor, &row.name)?;
+        let anything = "pod-security.kubernetes.io/enforce=privileged";
+        let admin = &row.actor.cluster.admin;
+        admin.run(&["label", "namespace", &place.name, anything, "--overwrite"])?;
+        let Some(_policy) = Policy::patch(&row.actor, &place.name, &row.name, patch)? else {
+            return Err(skip("the cluster has no MutatingAdmissionPolicy"));
+        };
+        let ended = launch_in(&row, &place.name, &[])?;
+        let expected = Expected {
+            code: 4,
+            reason: "AdmissionChanged",
+            message: &["an admission plug-in of the cluster changed the Pod", what],
+            hint: "the Pod was not run",
+        };
+        says(ended, &expected)?;
+        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
+        nothing_in(&place)?;
+    }
+    Ok(())
+}
+
 fn webhook(arch: Arch) -> Outcome {
     let row = Row::new(arch, "webhook-refuses")?;
     row.actor.cluster.audit.as_ref().map_err(skip)?;
@@ -189,39 +223,6 @@ fn terminating(arch: Arch) -> Outcome {
         hint: "-n",
     };
     row.is_refused(ended?, &expected).map(drop)
-}
-
-fn rights(arch: Arch) -> Outcome {
-    let row = Row::new(arch, "right-missing")?;
-    let place = Place::make(&row.actor, &row.name)?;
-    for (verb, resource) in [
-        ("create", "pods"),
-        ("create", "secrets"),
-        ("patch", "pods"),
-        ("watch", "pods"),
-        ("patch", "services"),
-        ("create", "services"),
-    ] {
-        place.all_but(&row.actor, verb, resource)?;
-        let ended = launch_in(&row, &place.name, &[])?;
-        let right = format!("{verb} {resource}");
-        let expected = Expected {
-            code: 4,
-            reason: "Denied",
-            message: &[&right, &place.name, "deploy/role.yaml"],
-            hint: "deploy/",
-        };
-        says(ended, &expected)?;
-        place.kubectl(&["wait", "--for=delete", "--all", "--timeout=60s", "pods"])?;
-        nothing_in(&place)?;
-    }
-    let mut refusals = row.middle.refusals();
-    // What the collector was quicker to delete does not count.
-    refusals.retain(|status| status["code"] == 403);
-    // In the middle of a launch a denial is asked about again.
-    refusals.dedup_by_key(|status| status["message"].to_string());
-    ensure!(refusals.len() == 6, "refused: {refusals:#?}");
-    row.keep_status(&refusals[0])
 }
 
 fn unauthorized(arch: Arch) -> Outcome {
