@@ -1,6 +1,9 @@
 //! The wait between gate and host: one watch, and a clock.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 
 use super::clock::Clock;
 use super::launch::Run;
@@ -10,6 +13,9 @@ use crate::launching::LaunchEvent;
 use crate::manifest;
 use crate::spec::Wait;
 use crate::watch::{Diagnosis, Seen, Subscription, Verdict};
+
+/// Longest for one look at the Pod.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
     /// Follows the Pod until its host is what the spec waits for.
@@ -26,6 +32,7 @@ impl Run<'_> {
         let mut clock = Clock::new(self.spec.budgets, self.waited, deadline);
         let mut said: Vec<String> = Vec::new();
         let mut verdict = self.judge(&mut diagnosis, &pod);
+        let uid = pod.uid();
         drop(pod);
         loop {
             match verdict {
@@ -48,7 +55,17 @@ impl Run<'_> {
             let event = tokio::select! {
                 event = seen.next() => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => {
-                    return Err(Stop::Fatal(Box::new(clock.spent(latest))));
+                    let verdict_now = match self.as_it_is(uid.as_deref()).await {
+                        Some(pod) => self.judge(&mut diagnosis, &pod),
+                        None => Verdict::Wait(clock.stage(), String::new()),
+                    };
+                    match verdict_now {
+                        Verdict::Wait(stage, _) if stage == clock.stage() || deadline.is_over() => {
+                            return Err(Stop::Fatal(Box::new(clock.spent(latest))));
+                        }
+                        untold => verdict = untold,
+                    }
+                    continue;
                 }
             };
             verdict = match event {
@@ -59,6 +76,17 @@ impl Run<'_> {
                 Seen::Failed(error) => return Err(Stop::Error(*error)),
             };
         }
+    }
+
+    /// A watch that fell silent may have kept something back: nobody's time is
+    /// over before the Pod was looked at.
+    async fn as_it_is(&self, uid: Option<&str>) -> Option<Pod> {
+        let within = Deadline::after(LOOK);
+        let found = self.cluster.pod(&self.spec.sandbox, within).await;
+        found
+            .ok()
+            .flatten()
+            .filter(|pod| pod.metadata.uid.as_deref() == uid)
     }
 
     fn judge(&self, diagnosis: &mut Diagnosis, pod: &Pod) -> Verdict {

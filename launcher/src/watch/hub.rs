@@ -173,7 +173,7 @@ impl Hub {
                 Ok(PodEvent::Gone(pod)) => self.tell(pod, |pod| Seen::Gone(Some(pod))),
                 Err(Error::NotFound { .. }) => self.tell_all(|| Seen::Gone(None)),
                 Err(Error::Gone { .. }) => match self.list().await {
-                    Ok(version) => watch = PodWatch::of_all(&self.inner.cluster, version),
+                    Ok(version) => watch.go_on_with_all(version),
                     Err(error) if may_end(&error) => {
                         self.tell_all(|| Seen::Trouble(error.to_string()));
                     }
@@ -199,13 +199,16 @@ impl Hub {
     /// All Pods as they are now, for a watch that lost its place.
     async fn list(&self) -> Result<String, Error> {
         let deadline = Deadline::after(PATIENCE);
+        // Only of these does the list tell that they are gone.
+        let before: Vec<_> = self.state().subscribers.keys().cloned().collect();
         let (pods, version) = self.inner.cluster.pods(None, deadline).await?;
         let there: Vec<_> = pods.iter().filter_map(ResourceExt::uid).collect();
         for pod in pods {
             self.tell(Box::new(pod), Seen::Now);
         }
-        for ((uid, _), subscriber) in &self.state().subscribers {
-            if !there.contains(uid) {
+        let state = self.state();
+        for key in before.iter().filter(|(uid, _)| !there.contains(uid)) {
+            if let Some(subscriber) = state.subscribers.get(key) {
                 let _ = subscriber.to.send(Seen::Gone(None));
             }
         }
@@ -271,13 +274,34 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::cluster::fake::silent_for;
+    use crate::cluster::fake::{Answer, object, silent_for};
 
     fn pod() -> Pod {
-        let pod = serde_json::json!({ "metadata": {
-            "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1",
-        } });
-        serde_json::from_value(pod).unwrap()
+        of_uid("u")
+    }
+
+    fn of_uid(uid: &str) -> Pod {
+        serde_json::from_value(value(uid)).unwrap()
+    }
+
+    fn value(uid: &str) -> serde_json::Value {
+        serde_json::json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {
+            "name": format!("a-{uid}"), "namespace": "ns", "uid": uid, "resourceVersion": "1",
+        } })
+    }
+
+    /// The answer to a watch whose place is gone.
+    fn expired() -> Answer {
+        let mut answer = object(&serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+            "reason": "Expired", "message": "too old resource version",
+        }));
+        *answer.status_mut() = http::StatusCode::GONE;
+        answer
+    }
+
+    fn is_watch(request: &http::Request<kube::client::Body>) -> bool {
+        request.uri().query().is_some_and(|q| q.contains("watch="))
     }
 
     const LIFE: Duration = Duration::from_mins(1);
@@ -316,10 +340,79 @@ mod tests {
             panic!("no trouble");
         };
         assert!(
-            why.contains("watch pods ns/a") && why.contains("within 10s"),
+            why.contains("watch pods ns/a-u") && why.contains("within 10s"),
             "{why}"
         );
         let told = timeout(Duration::from_mins(5), subscription.next()).await;
         assert!(told.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_came_while_a_list_was_on_its_way_is_not_gone() {
+        let (listing, listed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (asked, answer) = (Arc::clone(&listing), Arc::clone(&listed));
+        let lists = Arc::new(AtomicUsize::new(0));
+        let cluster = Cluster::of(move |request| {
+            let first = !is_watch(&request) && lists.fetch_add(1, Ordering::Relaxed) == 0;
+            let lost = is_watch(&request) && lists.load(Ordering::Relaxed) == 0;
+            let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+            async move {
+                if first {
+                    asked.notify_one();
+                    answer.notified().await;
+                    return object(&serde_json::json!({
+                        "kind": "PodList", "apiVersion": "v1",
+                        "metadata": { "resourceVersion": "9" }, "items": [value("u")],
+                    }));
+                }
+                if lost {
+                    return expired();
+                }
+                silent_for(LIFE)
+            }
+        });
+        let hub = Hub::new(&cluster);
+        let (mut old, mut gone) = (hub.subscribe(&pod()), hub.subscribe(&of_uid("v")));
+        hub.start();
+        listing.notified().await;
+        let mut young = hub.subscribe(&of_uid("w"));
+        listed.notify_one();
+        assert!(matches!(old.next().await, Seen::Now(_)));
+        assert!(matches!(gone.next().await, Seen::Gone(None)));
+        let told = timeout(Duration::from_mins(1), young.next()).await;
+        assert!(told.is_err(), "of a Pod that is there nothing was seen");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_ends_each_watch_at_once_is_not_asked_without_end() {
+        // Ended, and with its place gone: of one Pod, and of several.
+        for (gone, pods) in [(false, 1), (true, 1), (true, 2)] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&asked);
+            let cluster = Cluster::of(move |request| {
+                count.fetch_add(1, Ordering::Relaxed);
+                let list = serde_json::json!({
+                    "kind": "PodList", "apiVersion": "v1",
+                    "metadata": { "resourceVersion": "9" }, "items": [value("u"), value("v")],
+                });
+                std::future::ready(match (is_watch(&request), gone, pods) {
+                    (true, false, _) => silent_for(Duration::ZERO),
+                    (true, true, _) => expired(),
+                    (false, _, 1) => object(&value("u")),
+                    (false, ..) => object(&list),
+                })
+            });
+            let hub = Hub::new(&cluster);
+            let mut one = hub.subscribe(&pod());
+            let _other = (pods == 2).then(|| hub.subscribe(&of_uid("v")));
+            let _ = timeout(Duration::from_mins(1), async {
+                loop {
+                    one.next().await;
+                }
+            })
+            .await;
+            let asked = asked.load(Ordering::Relaxed);
+            assert!((5..60).contains(&asked), "{gone}, {pods}: {asked} requests");
+        }
     }
 }

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::cluster::{
     Call, Cluster, Deadline, Error, Pause, by_status, classify, wait_before_retry,
@@ -20,6 +21,8 @@ use crate::cluster::{
 /// The server ends a watch after this; a silent one is given up a little later.
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(65);
+/// A watch that ends sooner than that is not opened again at once.
+const BRIEF: Duration = Duration::from_secs(1);
 
 type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
@@ -48,6 +51,7 @@ pub struct Watch<K> {
     version: String,
     events: Option<Events<K>>,
     pause: Pause,
+    opened: Option<Instant>,
 }
 
 /// A watch on one Pod or on a session's Pods.
@@ -96,6 +100,7 @@ where
             version,
             events: None,
             pause: Pause::SHORT,
+            opened: None,
         }
     }
 
@@ -105,6 +110,13 @@ where
             Which::Labels(_) => "",
         };
         self.cluster.what("watch", self.resource, name)
+    }
+
+    /// One that has lost its place goes on from a list of all our Pods.
+    pub fn go_on_with_all(&mut self, version: String) {
+        self.which = Which::Labels(crate::cluster::pods_of(None));
+        self.version = version;
+        self.events = None;
     }
 
     /// How far it has come: where another watch could go on.
@@ -160,7 +172,7 @@ where
             };
             // Ended by the server, or silent for longer than it may be.
             let Ok(Some(item)) = tokio::time::timeout(SILENCE, events.next()).await else {
-                self.events = None;
+                self.ended();
                 deadline = limit();
                 continue;
             };
@@ -178,7 +190,7 @@ where
                 Ok(WatchEvent::Error(status)) => by_status(self.call(), &status),
                 Err(error) => classify(self.call(), self.cluster.server(), &error),
             };
-            self.events = None;
+            self.ended();
             // One that breaks again and again is trouble, one that broke late is not yet.
             if deadline.is_over() {
                 deadline = limit();
@@ -192,14 +204,33 @@ where
     /// Who wrote which field is half of an object, and of no use here.
     fn advance(&mut self, mut object: K) -> K {
         object.meta_mut().managed_fields = None;
-        self.pause = Pause::SHORT;
         if let Some(version) = object.resource_version() {
             self.version = version;
         }
         object
     }
 
+    /// Keeps a server that ends every watch at once from being asked without
+    /// end. A dropped call begins no new pause.
+    async fn not_too_often(&mut self) {
+        if let Some(opened) = self.opened {
+            let again = opened + self.pause.next();
+            let wait = again.saturating_duration_since(Instant::now());
+            self.pause.sleep(wait).await;
+        }
+        self.opened = Some(Instant::now());
+    }
+
+    fn ended(&mut self) {
+        self.events = None;
+        if self.opened.is_some_and(|opened| opened.elapsed() >= BRIEF) {
+            self.opened = None;
+            self.pause = Pause::SHORT;
+        }
+    }
+
     async fn open(&mut self, deadline: Deadline) -> Result<Option<Change<K>>, Error> {
+        self.not_too_often().await;
         let params = WatchParams {
             bookmarks: true,
             ..WatchParams::default()
@@ -241,6 +272,11 @@ where
         }
         let again =
             error.is_transient() && wait_before_retry(&error, &mut self.pause, deadline).await;
-        if again { Ok(None) } else { Err(error) }
+        if !again {
+            return Err(error);
+        }
+        // That was a pause.
+        self.opened = None;
+        Ok(None)
     }
 }

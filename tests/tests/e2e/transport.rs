@@ -23,6 +23,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("every_write_survives_what_may_happen_to_it", writes),
     ("a_watch_that_breaks_goes_on", watches),
     ("a_watch_that_falls_silent_is_given_up", silence),
+    ("what_a_silent_watch_keeps_back_is_looked_at", untold),
     ("a_storm_is_survived", storms),
     ("a_busy_server_is_asked_again_when_it_says", busy),
     (
@@ -114,6 +115,21 @@ fn silence(arch: Arch) -> Outcome {
     let fault = Fault::Watch(0, WatchFault::Silence);
     middle.script(once("WATCH", "pods", fault));
     launch_through(&actor, &middle, "silence")
+}
+
+/// Nobody's time is over before the Pod was looked at: the host runs, only the
+/// watch does not say so.
+fn untold(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let middle = Middle::before(&actor)?;
+    middle.script(once("WATCH", "pods", Fault::Watch(0, WatchFault::Silence)));
+    let name = actor.reserve("untold")?;
+    let options = ["--schedule-timeout", "5s", "--pull-timeout", "5s"];
+    let launch = actor.launch(&name).option(&options);
+    let launch = launch.option(&["--init-timeout", "5s"]);
+    launch.host(&["sleep", "1000"]).run()?;
+    ensure!(!middle.hurt().is_empty(), "nothing was met");
+    Ok(())
 }
 
 fn storms(arch: Arch) -> Outcome {

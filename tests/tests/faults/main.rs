@@ -3,6 +3,7 @@
 
 mod again;
 mod ambiguous;
+mod attached;
 mod cancel;
 mod many;
 mod owner;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new();
     again::add(&mut suite);
     ambiguous::add(&mut suite);
+    attached::add(&mut suite);
     cancel::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);

@@ -1,7 +1,6 @@
 //! The program itself against the fake: what a terminal shows, and what a
 //! thousand launches in flight take.
 
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use podcradle_tests::e2e::{Cluster, Running, WATCHDOG, native};
@@ -23,35 +22,6 @@ const RELEASE: u64 = 30 << 20;
 
 pub fn add(suite: &mut Suite) {
     suite.test("a_terminal_shows_one_live_line_a_sandbox", live);
-    suite.test("an_attached_launch_without_its_token_makes_nothing", || {
-        let bed = Bed::well()?;
-        let dir = tempfile::tempdir()?;
-        let there = dir.path().join("there");
-        std::fs::write(&there, "of before")?;
-        let absent = dir.path().join("absent");
-        for (option, path) in [("--token-out", &there), ("--token-file", &absent)] {
-            let mut command = program(&bed)?;
-            command.arg("--attach").arg(option).arg(path);
-            Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
-        }
-        ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
-        Ok(())
-    });
-    suite.test("an_attached_launch_of_many_makes_nothing", many_attached);
-    suite.test("the_lease_of_an_attached_launch_has_room_too", crowded);
-    suite.test("an_attached_launch_that_fails_leaves_no_lease", || {
-        let bed = Bed::well()?;
-        bed.api.script(once("POST", "services", Fault::Refuse(403)));
-        let mut command = program(&bed)?;
-        command.arg("--attach");
-        Running::start(&mut command)?.wait(WATCHDOG)?.with_code(4)?;
-        let left = bed.api.objects();
-        ensure!(left.is_empty(), "{left:?}");
-        let made = bed.api.calls().contains(&"POST leases".to_owned());
-        ensure!(made, "there never was a Lease");
-        Ok(())
-    });
-    suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
     suite.test("nobody_to_tell_is_no_reason_to_leave_anything", unheard);
     suite.test("what_never_began_is_told_as_data_too", || {
         let bed = Bed::well()?;
@@ -85,7 +55,12 @@ pub fn add(suite: &mut Suite) {
     });
     suite.test("a_dry_run_refuses_what_it_would_ignore", || {
         let bed = Bed::well()?;
-        for option in [&["--count", "2"][..], &["--attach"], &["--token-out", "x"]] {
+        for option in [
+            &["--count", "2"][..],
+            &["--attach"],
+            &["--token-out", "x"],
+            &["--token-file", "x"],
+        ] {
             let mut command = program(&bed)?;
             command.arg("--dry-run=client").args(option);
             let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
@@ -97,61 +72,34 @@ pub fn add(suite: &mut Suite) {
         }
         Ok(())
     });
+    suite.test("a_limit_alone_takes_the_default_request_along", lowered);
     suite.test("a_failure_by_another_name_goes_by_that_name", renamed);
     suite.test("a_thousand_in_flight_take_no_more_than_promised", thousand);
 }
 
-/// This process ends as one host does.
-fn many_attached() -> Outcome {
+fn lowered() -> Outcome {
     let bed = Bed::well()?;
-    let mut file = tempfile::NamedTempFile::new()?;
-    file.write_all(b"- {hostName: one}\n- {hostName: two}\n")?;
-    let path = file.path().display().to_string();
-    for many in [["--file", path.as_str()], ["--count", "2"]] {
+    let asked = |options: &[&str]| {
         let mut command = program(&bed)?;
-        command.arg("--attach").args(many);
-        let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
-        let said = &ended.stderr;
-        ensure!(
-            said.lines().count() == 1 && said.contains("--attach"),
-            "{said}"
-        );
-    }
-    ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
-    Ok(())
-}
-
-/// The anchor's record of a launch that is as large as it may be takes the name
-/// of no Lease.
-fn crowded() -> Outcome {
-    let bed = Bed::well()?;
-    bed.api.script(once("POST", "services", Fault::Refuse(403)));
-    let ended = |argument: usize, option: &str| {
-        let mut command = program(&bed)?;
-        command.args([option, "--", &"x".repeat(argument)]);
+        command.args(["--dry-run=client", "-o", "json"]);
+        command.args(["--memory-limit", "512Mi"]).args(options);
         Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?)
     };
-    // `spec "12001 bytes": must be at most 11264 bytes …`
-    let sizes = |said: &str| -> Option<(usize, usize)> {
-        let (_, rest) = said.split_once("spec \"")?;
-        let (size, rest) = rest.split_once(" bytes\": must be at most ")?;
-        let (most, _) = rest.split_once(" bytes")?;
-        Some((size.parse().ok()?, most.parse().ok()?))
-    };
-    let size = |option: &str| {
-        let said = ended(12_000, option)?.with_code(2)?.stderr;
-        sizes(&said).ok_or(Stop::Failed(said))
-    };
-    let (alone, most) = size("--dry-run=client")?;
-    let (attached, _) = size("--attach")?;
-    ensure!(alone < attached, "{alone}, with its Lease {attached}");
-    let fits = |size: usize| 12_000 + most - size;
-    ended(fits(alone), "--dry-run=client")?.with_code(0)?;
-    ended(fits(alone), "--attach")?.with_code(2)?;
-    ended(fits(attached) + 1, "--attach")?.with_code(2)?;
-    ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
-    // It has room, and comes as far as the API server.
-    ended(fits(attached), "--attach")?.with_code(4)?;
+    let made = asked(&[])?.with_code(0)?.json()?;
+    let items = made["items"].as_array().cloned().unwrap_or_default();
+    let pod = items.iter().find(|object| object["kind"] == "Pod");
+    let spec = &pod.ok_or("no Pod")?["spec"];
+    for container in [&spec["initContainers"][0], &spec["containers"][0]] {
+        let resources = &container["resources"];
+        let memory = |kind: &str| resources[kind]["memory"].as_str();
+        ensure!(
+            memory("requests") == Some("512Mi") && memory("limits") == Some("512Mi"),
+            "{resources}"
+        );
+    }
+    let said = asked(&["--memory-request", "1Gi"])?.with_code(2)?.stderr;
+    let named = "--memory-request \"1Gi\": must not be above its limit 512Mi";
+    ensure!(said.contains(named), "{said}");
     Ok(())
 }
 
@@ -224,21 +172,6 @@ fn unheard() -> Outcome {
             ensure!(left.is_empty(), "{form}, {full}: {left:?}");
         }
     }
-    Ok(())
-}
-
-/// A disk that is full takes no result.
-fn full() -> Outcome {
-    let bed = Bed::well()?;
-    let mut command = program(&bed)?;
-    command.args(["--attach", "-o", "json"]);
-    command.stdout(std::fs::File::options().write(true).open("/dev/full")?);
-    command.stderr(Stdio::piped()).stdin(Stdio::null());
-    let ended = command.spawn()?.wait_with_output()?;
-    ensure!(ended.status.code() == Some(1), "{ended:?}");
-    bed.api.collect();
-    let left = bed.api.objects();
-    ensure!(left.is_empty(), "{left:?}");
     Ok(())
 }
 

@@ -1,0 +1,115 @@
+//! `launch --attach` of the program against the fake: what is wrong is said
+//! before its Lease is made, and the Lease goes on every way out.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use podcradle_tests::e2e::{Running, WATCHDOG};
+use podcradle_tests::ensure;
+use podcradle_tests::fakeapi::Fault;
+use podcradle_tests::harness::{Outcome, Stop, Suite};
+
+use super::ambiguous::once;
+use super::program::program;
+use super::support::Bed;
+
+pub fn add(suite: &mut Suite) {
+    suite.test("an_attached_launch_without_its_token_makes_nothing", || {
+        let bed = Bed::well()?;
+        let dir = tempfile::tempdir()?;
+        let there = dir.path().join("there");
+        std::fs::write(&there, "of before")?;
+        let absent = dir.path().join("absent");
+        for (option, path) in [("--token-out", &there), ("--token-file", &absent)] {
+            let mut command = program(&bed)?;
+            command.arg("--attach").arg(option).arg(path);
+            Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+        }
+        ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+        Ok(())
+    });
+    suite.test("an_attached_launch_of_many_makes_nothing", many_attached);
+    suite.test("the_lease_of_an_attached_launch_has_room_too", crowded);
+    suite.test("an_attached_launch_that_fails_leaves_no_lease", || {
+        let bed = Bed::well()?;
+        bed.api.script(once("POST", "services", Fault::Refuse(403)));
+        let mut command = program(&bed)?;
+        command.arg("--attach");
+        Running::start(&mut command)?.wait(WATCHDOG)?.with_code(4)?;
+        let left = bed.api.objects();
+        ensure!(left.is_empty(), "{left:?}");
+        let made = bed.api.calls().contains(&"POST leases".to_owned());
+        ensure!(made, "there never was a Lease");
+        Ok(())
+    });
+    suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
+}
+
+/// This process ends as one host does.
+fn many_attached() -> Outcome {
+    let bed = Bed::well()?;
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(b"- {hostName: one}\n- {hostName: two}\n")?;
+    let path = file.path().display().to_string();
+    for many in [["--file", path.as_str()], ["--count", "2"]] {
+        let mut command = program(&bed)?;
+        command.arg("--attach").args(many);
+        let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+        let said = &ended.stderr;
+        ensure!(
+            said.lines().count() == 1 && said.contains("--attach"),
+            "{said}"
+        );
+    }
+    ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+    Ok(())
+}
+
+/// The anchor's record of a launch that is as large as it may be takes the name
+/// of no Lease.
+fn crowded() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.script(once("POST", "services", Fault::Refuse(403)));
+    let ended = |argument: usize, option: &str| {
+        let mut command = program(&bed)?;
+        command.args([option, "--", &"x".repeat(argument)]);
+        Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?)
+    };
+    // `spec "12001 bytes": must be at most 11264 bytes …`
+    let sizes = |said: &str| -> Option<(usize, usize)> {
+        let (_, rest) = said.split_once("spec \"")?;
+        let (size, rest) = rest.split_once(" bytes\": must be at most ")?;
+        let (most, _) = rest.split_once(" bytes")?;
+        Some((size.parse().ok()?, most.parse().ok()?))
+    };
+    let size = |option: &str| {
+        let said = ended(12_000, option)?.with_code(2)?.stderr;
+        sizes(&said).ok_or(Stop::Failed(said))
+    };
+    let (alone, most) = size("--dry-run=client")?;
+    let (attached, _) = size("--attach")?;
+    ensure!(alone < attached, "{alone}, with its Lease {attached}");
+    let fits = |size: usize| 12_000 + most - size;
+    ended(fits(alone), "--dry-run=client")?.with_code(0)?;
+    ended(fits(alone), "--attach")?.with_code(2)?;
+    ended(fits(attached) + 1, "--attach")?.with_code(2)?;
+    ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+    // It has room, and comes as far as the API server.
+    ended(fits(attached), "--attach")?.with_code(4)?;
+    Ok(())
+}
+
+/// A disk that is full takes no result.
+fn full() -> Outcome {
+    let bed = Bed::well()?;
+    let mut command = program(&bed)?;
+    command.args(["--attach", "-o", "json"]);
+    command.stdout(std::fs::File::options().write(true).open("/dev/full")?);
+    command.stderr(Stdio::piped()).stdin(Stdio::null());
+    let ended = command.spawn()?.wait_with_output()?;
+    ensure!(ended.status.code() == Some(1), "{ended:?}");
+    bed.api.collect();
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
