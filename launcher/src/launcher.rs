@@ -94,7 +94,8 @@ impl Launcher {
         &self.inner.server
     }
 
-    /// Begins a launch. The spec is validated first; nothing is sent before.
+    /// Begins a launch. The spec is validated first, and is not to hold the
+    /// token; nothing is sent before.
     /// A launch with the launch id of an earlier one is the same launch.
     ///
     /// *Cancel safety*: dropping the [`Launch`] cancels it; what it made is
@@ -129,16 +130,25 @@ impl Launcher {
     /// [`Launches::next`] has not given.
     ///
     /// # Errors
-    /// All problems of the first spec that has any; nothing is sent then.
+    /// All problems of all specs, each with the place of its spec among them
+    /// when they are many; nothing is sent then.
     pub fn launch_many(
         &self,
         wanted: Vec<(SandboxSpec, Token, bool)>,
         at_once: usize,
     ) -> Result<Launches, Problems> {
-        for (spec, ..) in &wanted {
-            spec.validate()?;
-            manifest::check(spec)?;
+        let mut problems = Vec::new();
+        for (index, (spec, token, _)) in wanted.iter().enumerate() {
+            let checked = spec.validate();
+            let checked = checked.and_then(|()| manifest::check_token(spec, token));
+            for mut problem in checked.err().into_iter().flat_map(|found| found.0) {
+                if wanted.len() > 1 {
+                    problem.field = format!("[{index}]: {}", problem.field);
+                }
+                problems.push(problem);
+            }
         }
+        Problems::of(problems)?;
         let names = wanted
             .iter()
             .map(|(spec, ..)| spec.sandbox.clone())

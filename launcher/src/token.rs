@@ -154,13 +154,21 @@ impl Token {
         &self.text
     }
 
+    /// Whether `text` holds the token in a form that [`Token::redact`] knows.
+    pub fn is_in(&self, text: &str) -> bool {
+        text.contains(self.expose()) || text.contains(self.encoded().trim_end_matches('='))
+    }
+
+    fn encoded(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(self.expose()))
+    }
+
     /// `text` with the token taken out, wherever it stands, and in the forms
     /// a program would show it in: as it is, and as base64 (of a Secret).
     pub fn redact(&self, text: &str) -> String {
         let text = text.replace(self.expose(), "[redacted]");
-        let encoded = Zeroizing::new(STANDARD.encode(self.expose()));
         // Without the padding, which a part of it that is shown may lack.
-        text.replace(encoded.trim_end_matches('='), "[redacted]")
+        text.replace(self.encoded().trim_end_matches('='), "[redacted]")
     }
 }
 

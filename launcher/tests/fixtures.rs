@@ -244,6 +244,17 @@ const WAITING: &[(&str, Stage, &str)] = &[
         "scheduling gate queue.example/wait",
     ),
     (
+        "pull-stalls",
+        Stage::Pull,
+        "workspace-prep: PodInitializing, image 127.0.0.1:",
+    ),
+    (
+        "host-pull-stalls",
+        Stage::Pull,
+        "host: PodInitializing, image 127.0.0.1:",
+    ),
+    ("clone-hangs", Stage::Init, "workspace-prep runs"),
+    (
         "never-ready",
         Stage::Start,
         "the host runs but is not ready",

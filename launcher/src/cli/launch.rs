@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Launcher, Launches, Outcome, Owner, name};
+use podcradle_launcher::{Launcher, Launches, Outcome, Owner, manifest, name};
 use tokio::sync::mpsc;
 
 use super::args::{Global, Launch};
@@ -40,6 +40,11 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     let launcher = connect(global)?;
     // While a token is read, Ctrl-C still ends the process.
     let (tokens, written) = tokens(&args, &wanted)?;
+    if let (true, [one], [token]) = (args.attach, wanted.as_slice(), tokens.as_slice()) {
+        // Its Lease is made before the launch begins.
+        let checked = manifest::check_token(&one.spec, token);
+        checked.map_err(|problems| Failed::input(problems.to_string()))?;
+    }
     let asked = Asked {
         args: &args,
         many,
@@ -61,6 +66,7 @@ fn check_dry_run(args: &Launch) -> Result<(), Failed> {
         ("--count", args.count.is_some()),
         ("--attach", args.attach),
         ("--token-out", args.token_out.is_some()),
+        ("--token-file", args.token_file.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Failed::input(format!(

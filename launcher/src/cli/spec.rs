@@ -26,6 +26,7 @@ pub struct Named {
 /// # Errors
 /// Everything that is wrong with all of them.
 pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> {
+    super::config::warn_of_misspelt(global);
     let label = wanted.name.as_deref().unwrap_or("sandbox");
     let mut problems = Vec::new();
     if let Err(rule) = name::check_rfc1123_label(label, name::MAX_LABEL) {
@@ -113,7 +114,12 @@ mod tests {
         let Command::Launch(launch) = cli.command else {
             panic!("another verb");
         };
-        specs_of(&global, &launch.wanted).map_err(|failed| format!("{failed:?}"))
+        specs_of(&global, &launch.wanted).map_err(|failed| {
+            // What people read: programs get the same once more as data.
+            let all = format!("{failed:?}");
+            let lines = all.split("], failure:").next();
+            lines.unwrap_or_default().to_owned()
+        })
     }
 
     #[test]
@@ -140,6 +146,30 @@ mod tests {
             error.contains("launchId \\\"x\\\": is that of another"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_overlay_comes_with_all_other_problems() {
+        let file = "\
+            [{image: a, overlay: {spec: {hostPID: true, hostIpc: true}}},\n\
+            {image: A, overlay: {metadata: {name: x}}},\n\
+            {image: a, host: [HUGE]}]"
+            .replace("HUGE", &"x".repeat(20_000));
+        let error = specs(&["--grace", "29"], &file).unwrap_err();
+        for (start, rule) in [
+            ("[0]: overlay.spec.hostIpc", "did you mean hostIPC?"),
+            ("[1]: image", "must be an image reference"),
+            ("[1]: overlay.metadata.name", "must be"),
+            ("[2]: spec", "must be at most"),
+            ("--grace", "grace 29"),
+        ] {
+            let lines = error.split("\", \"");
+            let mut found = lines.filter(|line| line.contains(start) && line.contains(rule));
+            assert!(found.next().is_some(), "{start}: {error}");
+        }
+        let bad = r#"{"spec": {"hostPID": true}}"#;
+        let error = specs(&["--overlay", bad], "{image: a}").unwrap_err();
+        assert!(error.contains("--overlay: overlay.spec.hostPID"), "{error}");
     }
 
     #[test]

@@ -9,20 +9,24 @@ mod overlay;
 mod pod;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod random;
 mod record;
 mod secret;
 mod service;
 #[cfg(test)]
 mod snapshots;
+mod token;
 mod tree;
 mod volumes;
 
 pub use admitted::check as check_admitted;
 pub use network::network_policy;
 pub use pod::{check, pod, weakenings};
-pub use record::{MAX_RECORD, Operation, Record};
+pub use record::{MAX_RECORD, Operation, Record, forget_values};
 pub use secret::{secret, secret_name};
 pub use service::service;
+pub use token::check_token;
 pub use tree::Tree;
 pub(crate) use tree::redacted;
 

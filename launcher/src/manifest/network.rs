@@ -96,7 +96,8 @@ fn server(url: &str) -> Option<NetworkPolicyEgressRule> {
         Some(number) => number.parse::<u16>().ok()?,
         None => default,
     };
-    let address: IpAddr = host.parse().ok()?;
+    // An IPv4 address may be spelled as one of IPv6.
+    let address = host.parse::<IpAddr>().ok()?.to_canonical();
     let width = if address.is_ipv4() { 32 } else { 128 };
     Some(NetworkPolicyEgressRule {
         to: Some(vec![to_block(block(&format!("{address}/{width}"))?)]),
@@ -216,8 +217,15 @@ mod tests {
         for range in ["169.254.169.254/32", "fd00:ec2::254/128"] {
             assert_eq!(egress(None, &[range]), only_dns, "{range}");
         }
-        let server = Some("http://169.254.169.254/latest");
-        assert_eq!(egress(server, &[]), only_dns);
+        for server in [
+            "http://169.254.169.254/latest",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[::ffff:a9fe:a9fe]:8080",
+            "http://[fd00:ec2::254]/",
+            "http://[fd00:0ec2:0:0::0254]/",
+        ] {
+            assert_eq!(egress(Some(server), &[]), only_dns, "{server}");
+        }
         assert!(
             only_dns
                 .iter()
@@ -233,6 +241,7 @@ mod tests {
             ("http://10.1.2.3/", "10.1.2.3/32", 80),
             ("https://[2001:db8::1]:8443", "2001:db8::1/128", 8443),
             ("https://[2001:db8::1]/x", "2001:db8::1/128", 443),
+            ("https://[::ffff:10.1.2.3]", "10.1.2.3/32", 443),
         ] {
             let rules = egress(Some(url), &[]);
             let to = blocks(&rules[1..]);

@@ -18,19 +18,23 @@ use crate::spec::{Problem, Problems, SandboxSpec};
 /// the spec's overlay.
 ///
 /// # Errors
-/// All that is wrong with the overlay; none for a spec that passed [`check`].
+/// All that is wrong with the overlay; none for a valid spec.
 pub fn pod(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Result<Pod, Problems> {
     overlay::apply(spec, generation, plain(spec, generation, anchor)).map(|(pod, _)| pod)
 }
 
 /// Makes record and Pod for nobody, so that all that is wrong with the overlay
-/// or too large is known before anything is created.
+/// or too large is known before anything is created. A spec's own validation
+/// asks this too.
 ///
 /// # Errors
-/// All that is wrong with the overlay, or that the record has no room.
+/// All that is wrong with the overlay, and that the record has no room.
 pub fn check(spec: &SandboxSpec) -> Result<(), Problems> {
-    weakenings(spec)?;
-    Record::check(spec)
+    let mut problems = Vec::new();
+    for found in [weakenings(spec).map(drop), Record::check(spec)] {
+        problems.extend(found.err().into_iter().flat_map(|found| found.0));
+    }
+    Problems::of(problems)
 }
 
 /// What the overlay weakens, where `allowUnsafeOverlay` permits it: worth a

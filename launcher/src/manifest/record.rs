@@ -104,7 +104,8 @@ fn without_values(spec: &SandboxSpec) -> SandboxSpec {
     spec
 }
 
-fn forget_values(value: &mut Value) {
+/// Takes the values of the variables out of an overlay.
+pub fn forget_values(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {

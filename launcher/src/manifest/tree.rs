@@ -59,6 +59,11 @@ impl Tree {
         self
     }
 
+    /// All that is readable to more than the kubelet.
+    pub(super) fn without_secret(&self) -> Value {
+        json!([self.service, self.network_policy, self.pod])
+    }
+
     /// The objects as they may be shown, in the order they are made.
     pub fn shown(&self) -> Vec<Value> {
         let mut service = json!(self.service);

@@ -1,6 +1,7 @@
 //! Validation: every rule a spec must meet, each with one line that names the
 //! field, the value and what would be right. One file for each kind of field.
 
+mod affinity;
 mod host;
 mod images;
 mod names;
@@ -14,6 +15,7 @@ mod times;
 use std::fmt;
 
 use super::{Problem, Problems, SandboxSpec};
+use crate::manifest;
 use crate::name::NameError;
 
 pub use host::passthrough;
@@ -53,6 +55,9 @@ pub(super) fn all(spec: &SandboxSpec) -> Result<(), Problems> {
     resources::check(spec, &mut checks);
     times::check(spec, &mut checks);
     network::check(spec, &mut checks);
+    // What only the finished Pod and record show.
+    let made = manifest::check(spec).err();
+    checks.0.extend(made.into_iter().flat_map(|found| found.0));
     Problems::of(checks.0)
 }
 

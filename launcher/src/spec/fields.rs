@@ -182,6 +182,22 @@ impl Field {
         let set = |value: Value| vec![Setting::new(self.path, value, origin)];
         let wrong = |text: &str, rule: &str| Problem::new(origin.field("", ""), text, rule);
         let last = texts.last().map_or("", String::as_str);
+        // A repository is taken away with its branch and directory.
+        let whole = if self.path == "repo.url" {
+            "repo"
+        } else {
+            self.path
+        };
+        let nothing = || vec![Setting::new(whole, Value::Null, origin)];
+        // Nothing takes away what lower layers set, and what stood before it.
+        let end = texts.iter().rposition(String::is_empty);
+        let (texts, over) = match end {
+            Some(end) => (&texts[end + 1..], nothing()),
+            None => (texts, Vec::new()),
+        };
+        if texts.is_empty() {
+            return Ok(over);
+        }
         Ok(match self.form {
             // The branch of another layer's repository is not this one's.
             Form::Text if self.path == "repo.url" => {
@@ -190,8 +206,6 @@ impl Field {
                     Setting::new(self.path, last, origin),
                 ]
             }
-            // Nothing, where that may be: takes away what lower layers set.
-            Form::Text if last.is_empty() && schema::may_be_absent(self.path) => set(Value::Null),
             Form::Text => set(last.into()),
             Form::Number => set(last
                 .parse::<i64>()
@@ -202,13 +216,19 @@ impl Field {
                 set(wanted.then(Map::new).map_or(Value::Null, Value::Object))
             }
             Form::List => set(texts.into()),
-            Form::Names => each(texts, |name| Ok(self.below(name, true, origin)))?,
-            Form::Pairs => each(texts, |text| {
-                let (key, value) = text
-                    .split_once('=')
-                    .ok_or_else(|| wrong(text, "must be KEY=VALUE"))?;
-                Ok(self.below(key, value, origin))
-            })?,
+            Form::Names => {
+                let names = each(texts, |name| Ok(self.below(name, true, origin)))?;
+                [over, names].concat()
+            }
+            Form::Pairs => {
+                let pairs = each(texts, |text| {
+                    let (key, value) = text
+                        .split_once('=')
+                        .ok_or_else(|| wrong(text, "must be KEY=VALUE"))?;
+                    Ok(self.below(key, value, origin))
+                })?;
+                [over, pairs].concat()
+            }
             Form::Mounts => {
                 set(each(texts, |text| mount(text).map_err(|rule| wrong(text, &rule)))?.into())
             }
@@ -217,7 +237,10 @@ impl Field {
             })?
             .into()),
             Form::Restart => set(restart(last).ok_or_else(|| wrong(last, RESTART))?),
-            Form::Object => set(object(last).map_err(|rule| wrong(last, &rule))?),
+            Form::Object => set(object(last).map_err(|rule| {
+                // The text itself may hold what is not to be told.
+                wrong(if is_text(last) { "" } else { last }, &rule)
+            })?),
         })
     }
 
@@ -293,8 +316,13 @@ fn restart(text: &str) -> Option<Value> {
     Some(json!({ "max": max }))
 }
 
+/// Whether it is the object itself, and not the name of its file.
+fn is_text(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
 fn object(text: &str) -> Result<Value, String> {
-    let values = if text.trim_start().starts_with('{') {
+    let values = if is_text(text) {
         file::values(text, "text")
     } else {
         file::read_values(text.as_ref())

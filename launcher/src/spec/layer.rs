@@ -141,11 +141,9 @@ fn flatten(path: Vec<String>, value: &Value, origin: &Origin, to: &mut Vec<Setti
     match value {
         // Names are united: what one layer passes through, another does not take away.
         Value::Array(names) if top && path[0] == "env" => {
-            for name in names {
-                to.push(set(
-                    vec!["env".to_owned(), schema::shown(name)],
-                    Value::Bool(true),
-                ));
+            for name in names.iter().filter_map(Value::as_str) {
+                let path = vec!["env".to_owned(), name.to_owned()];
+                to.push(set(path, Value::Bool(true)));
             }
         }
         Value::Object(members) if top && SECTIONS.contains(&path[0].as_str()) => {

@@ -41,6 +41,7 @@ pub fn merge(flags: &Layer, environment: &Environment, files: &[&Layer]) -> Merg
     for layer in high_to_low.collect::<Vec<_>>().into_iter().rev() {
         merged.lay(layer);
     }
+    merged.trust_the_configured_image();
     merged.lower_requests();
     merged
 }
@@ -52,7 +53,10 @@ pub fn profile_of<'a>(high_to_low: impl IntoIterator<Item = &'a Layer>) -> (Prof
         .flat_map(|layer| layer.settings.iter().rev())
         .filter(|setting| setting.path == ["profile"])
         .find_map(|setting| {
-            let profile = serde_json::from_value(setting.value.clone()).ok()?;
+            let profile = match &setting.value {
+                Value::Null => Profile::Default,
+                named => serde_json::from_value(named.clone()).ok()?,
+            };
             Some((profile, setting.origin.clone()))
         })
         .unwrap_or((Profile::Default, Origin::Default))
@@ -87,9 +91,15 @@ impl Merged {
             return;
         };
         let mut node = &mut self.tree;
-        for section in sections {
+        for (depth, section) in sections.iter().enumerate() {
             if !node[section].is_object() {
+                // To take something away from nothing makes nothing.
+                if setting.value.is_null() {
+                    return;
+                }
                 node[section] = Value::Object(Map::new());
+                let section = sections[..=depth].join(".");
+                self.origins.insert(section, setting.origin.clone());
             }
             node = &mut node[section];
         }
@@ -98,7 +108,12 @@ impl Merged {
         let inner = format!("{field}.");
         match &setting.value {
             Value::Null => {
-                members.remove(key);
+                let mut path = setting.path.iter();
+                let default = path.try_fold(&*DEFAULTS, |node, key| node.get(key));
+                match default.filter(|_| key != "env") {
+                    Some(default) => members.insert(key.clone(), default.clone()),
+                    None => members.remove(key),
+                };
                 self.origins.retain(|path, _| !path.starts_with(&inner));
             }
             // The section alone: what it holds is set leaf by leaf.
@@ -128,7 +143,8 @@ impl Merged {
             ("ephemeralStorage", storage),
         ] {
             let path = format!("resources.{kind}Request");
-            let asked = !matches!(self.origin(&path), Origin::Default | Origin::Profile(_));
+            let origin = self.origins.get(&path);
+            let asked = origin.is_some_and(|origin| !matches!(origin, Origin::Profile(_)));
             if let (Some(request), Some(limit)) = pair
                 && !asked
                 && Quantity::compare(&request, &limit) == Some(Ordering::Greater)
@@ -140,7 +156,19 @@ impl Merged {
 
     /// Who set a leaf, or the section it is in.
     pub fn origin(&self, path: &str) -> &Origin {
-        self.origins.get(path).unwrap_or(&Origin::Default)
+        self.found(path)
+            .map_or(&Origin::Default, |(_, origin)| origin)
+    }
+
+    /// The innermost part of a field's path that somebody set, and who.
+    fn found<'a>(&self, field: &'a str) -> Option<(&'a str, &Origin)> {
+        let mut path = field;
+        loop {
+            if let Some(origin) = self.origins.get(path) {
+                return Some((path, origin));
+            }
+            path = &path[..path.rfind(['.', '['])?];
+        }
     }
 
     /// A leaf's value in its serialized form; `env` is a mapping of names.
@@ -167,7 +195,12 @@ impl Merged {
                 return Err(Problems(problems));
             }
         };
-        self.fill(&mut spec, label);
+        if spec.sandbox.is_empty() {
+            spec.sandbox = name::generate(label);
+        }
+        if spec.launch_id.is_empty() {
+            spec.launch_id = name::random_hex(8);
+        }
         self.pass_through(&mut spec, environment, &mut problems);
         self.contradictions(&spec, &mut problems);
         let found = spec
@@ -200,17 +233,14 @@ impl Merged {
         serde_json::from_value(tree).map_err(|error| error.to_string())
     }
 
-    fn fill(&self, spec: &mut SandboxSpec, label: &str) {
-        if spec.sandbox.is_empty() {
-            spec.sandbox = name::generate(label);
-        }
-        if spec.launch_id.is_empty() {
-            spec.launch_id = name::random_hex(8);
-        }
-        // Whoever sets up the configuration knows what is in its image.
-        let configured = matches!(self.origin("image"), Origin::Config(_) | Origin::Profile(_));
-        if spec.baked_image.is_none() && configured {
-            spec.baked_image = Some(spec.image.clone());
+    /// Whoever sets up the configuration knows what is in its image.
+    fn trust_the_configured_image(&mut self) {
+        let origin = self.origin("image").clone();
+        let configured = matches!(origin, Origin::Config(_) | Origin::Profile(_));
+        let none = self.tree["image"] == "" || self.origins.contains_key("bakedImage");
+        if configured && !none {
+            self.tree["bakedImage"] = self.tree["image"].clone();
+            self.origins.insert("bakedImage".to_owned(), origin);
         }
     }
 
@@ -257,8 +287,9 @@ impl Merged {
             ("budgets.init", b.init),
             ("budgets.start", b.start),
         ] {
-            let origin = self.origin(field);
-            if *origin != Origin::Default && budget > b.total {
+            if let Some(origin) = self.origins.get(field)
+                && budget > b.total
+            {
                 let total = time::format(b.total);
                 let rule =
                     format!("must not be above the total, {total}, of --timeout or budgets.total");
@@ -271,18 +302,19 @@ impl Merged {
         }
     }
 
-    /// A field as whoever set it knows it.
+    /// A field as whoever set it knows it, the whole spec by its document.
     fn named(&self, field: &str) -> String {
-        let mut path = field;
-        loop {
-            if let Some(origin) = self.origins.get(path) {
-                return origin.field(path, field);
-            }
-            match path.rfind(['.', '[']) {
-                Some(end) => path = &path[..end],
-                None => return field.to_owned(),
-            }
+        if field == "spec" {
+            let files = self.origins.values();
+            let mut files = files.filter(|origin| matches!(origin, Origin::File(_)));
+            return files
+                .next()
+                .map_or_else(|| field.to_owned(), |file| file.field("", field));
         }
+        self.found(field).map_or_else(
+            || field.to_owned(),
+            |(path, origin)| origin.field(path, field),
+        )
     }
 }
 
@@ -309,8 +341,7 @@ fn differences(tree: &Value, from: &Value, origin: &Origin) -> BTreeMap<String, 
 /// it shows, tried on a spec that is right everywhere else.
 fn leaf_problems(setting: &Setting) -> Vec<Problem> {
     let field = setting.field();
-    let reset = setting.value.is_null() && setting.path == ["repo"];
-    if reset || setting.path.first().is_some_and(|key| key == "env") {
+    if setting.value.is_null() || setting.path.first().is_some_and(|key| key == "env") {
         return Vec::new();
     }
     let root = schema::spec();
@@ -329,7 +360,8 @@ fn leaf_problems(setting: &Setting) -> Vec<Problem> {
         }
         *node = setting.value.clone();
         if let Err(error) = serde_json::from_value::<SandboxSpec>(tree) {
-            problems.push(Problem::new(&field, schema::shown(&setting.value), error));
+            let value = schema::told(&field, &setting.value);
+            problems.push(Problem::new(&field, value, error));
         }
     }
     for problem in &mut problems {

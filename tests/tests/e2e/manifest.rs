@@ -168,7 +168,7 @@ fn unsafe_overlay(arch: Arch) -> Outcome {
     let launch = actor.launch(&name).option(&["--overlay", &overlay]);
     let refused = launch.try_run()?.with_code(2)?;
     for field in ["hostPID", "containers[host].securityContext.privileged"] {
-        let line = format!("podcradle: overlay.spec.{field} \"true\": must not be true");
+        let line = format!("podcradle: --overlay: overlay.spec.{field} \"true\": must not be true");
         ensure!(
             refused.stderr.contains(&line),
             "no {line:?} in {}",

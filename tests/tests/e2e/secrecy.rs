@@ -93,14 +93,23 @@ fn failed(arch: Arch) -> Outcome {
     let error = logged.json()?["error"].clone();
     let log = error["log"].as_str().unwrap_or_default();
     ensure!(log.contains("my token is [redacted]"), "log: {error:#}");
-    // A program of that name: podcradle-init reports what it cannot execute.
-    let name = actor.reserve("secret-report")?;
-    let reported = launch(&name, &[&token])?;
-    let error = reported.json()?["error"].clone();
-    let report = error["report"].to_string();
-    ensure!(report.contains("[redacted]"), "report: {error:#}");
-    let message = error["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("[redacted]"), "message: {error:#}");
+    // As an argument it would be in the Pod's own text.
+    let name = actor.reserve("secret-argument")?;
+    let spoken = actor
+        .launch(&name)
+        .option(&["--token-file", &file, "-v"])
+        .host(&["agent", &token])
+        .try_run()?
+        .with_code(2)?;
+    ensure!(
+        spoken
+            .stderr
+            .contains("host[1] \"[redacted]\": holds the token"),
+        "refused by {}",
+        spoken.stderr
+    );
+    let left = actor.cluster.admin.left_of(&name)?;
+    ensure!(left.is_empty(), "made before it was refused: {left:?}");
     let repository = Repository::serve(actor.cluster.address)?;
     let name = actor.reserve("secret-failed")?;
     let refused = actor
@@ -109,7 +118,7 @@ fn failed(arch: Arch) -> Outcome {
         .option(&["--repo", &repository.missing_url()])
         .try_run()?
         .with_code(6)?;
-    let places: Vec<_> = [logged, reported, refused]
+    let places: Vec<_> = [logged, spoken, refused]
         .into_iter()
         .flat_map(|ended| [("stdout", ended.stdout), ("stderr", ended.stderr)])
         .collect();

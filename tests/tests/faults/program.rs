@@ -55,7 +55,12 @@ pub fn add(suite: &mut Suite) {
     });
     suite.test("a_dry_run_refuses_what_it_would_ignore", || {
         let bed = Bed::well()?;
-        for option in [&["--count", "2"][..], &["--attach"], &["--token-out", "x"]] {
+        for option in [
+            &["--count", "2"][..],
+            &["--attach"],
+            &["--token-out", "x"],
+            &["--token-file", "x"],
+        ] {
             let mut command = program(&bed)?;
             command.arg("--dry-run=client").args(option);
             let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::restricted;
+use super::{problem, restricted};
 use crate::manifest::inject::{INIT_VOLUME, init_path};
 use crate::manifest::volumes::TOKEN_VOLUME;
 use crate::manifest::{COPY_CONTAINER, TOKEN_GATE, our_labels, secret_name};
@@ -47,6 +47,7 @@ pub(super) fn look(spec: &SandboxSpec, generation: u32, base: &Value, pod: &Valu
     for violation in restricted::violations(pod).0 {
         found.weaker(&violation.field, &violation.value, violation.rule);
     }
+    found.contexts(base, pod);
     found
 }
 
@@ -211,6 +212,62 @@ impl Found {
         self.unchanged("spec.volumes", base, pod, INIT_VOLUME);
     }
 
+    /// Where `restricted` allows more than the plain Pod has.
+    fn contexts(&mut self, base: &Value, pod: &Value) {
+        let (before, now) = (
+            &base["spec"]["securityContext"],
+            &pod["spec"]["securityContext"],
+        );
+        let at = "spec.securityContext";
+        // Without them the image decides, and that is often root's group.
+        for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+            if now[field].is_null() && !before[field].is_null() {
+                let rule = format!("must be {}, or another one", before[field]);
+                self.weaker(&format!("{at}.{field}"), &Value::Null, &rule);
+            }
+        }
+        let groups = &now["supplementalGroups"];
+        let known = |group| items(&before["supplementalGroups"]).any(|known| known == group);
+        if !items(groups).all(known) {
+            self.weaker(
+                &format!("{at}.supplementalGroups"),
+                groups,
+                "must be absent",
+            );
+        }
+        self.context(at, now);
+        for list in ["initContainers", "containers"] {
+            for container in items(&pod["spec"][list]) {
+                let at = format!("spec.{list}[{}]", text(&container["name"]));
+                let now = &container["securityContext"];
+                self.context(&format!("{at}.securityContext"), now);
+                let added = &now["capabilities"]["add"];
+                // Others than this one are no longer `restricted` and named there.
+                if items(added).any(|name| name == "NET_BIND_SERVICE") {
+                    let at = format!("{at}.securityContext.capabilities.add");
+                    self.weaker(&at, added, "must be absent");
+                }
+            }
+        }
+    }
+
+    /// What Pods and containers say with the same words.
+    fn context(&mut self, at: &str, now: &Value) {
+        for field in ["runAsGroup", "fsGroup"] {
+            if now[field] == 0 {
+                let rule = "must not be root's group";
+                self.weaker(&format!("{at}.{field}"), &now[field], rule);
+            }
+        }
+        // One of the node's own files, which may allow anything, or none at all.
+        let profile = &now["seccompProfile"];
+        let kind = &profile["type"];
+        if kind == "Localhost" || (kind.is_null() && !profile.is_null()) {
+            let rule = "must be RuntimeDefault";
+            self.weaker(&format!("{at}.seccompProfile"), profile, rule);
+        }
+    }
+
     /// A container of ours: what it starts with.
     fn container(&mut self, at: &str, before: &Value, now: &Value) {
         if before["command"] != now["command"] {
@@ -252,19 +309,6 @@ impl Found {
                 self.weaker(&at, mount, "must not lie over the token");
             }
         }
-    }
-}
-
-fn problem(field: &str, value: &Value, rule: String) -> Problem {
-    let value = match value {
-        Value::Null => "absent".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    Problem {
-        field: format!("overlay.{field}"),
-        value,
-        rule,
     }
 }
 

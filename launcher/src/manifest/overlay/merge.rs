@@ -32,13 +32,13 @@ const DELETE: &str = "delete";
 
 /// Where in the Pod: as its types have it, and as a person reads it.
 #[derive(Clone, Default)]
-struct Place {
-    types: String,
-    shown: String,
+pub(super) struct Place {
+    pub(super) types: String,
+    pub(super) shown: String,
 }
 
 impl Place {
-    fn field(&self, key: &str) -> Self {
+    pub(super) fn field(&self, key: &str) -> Self {
         let join = |path: &str| {
             if path.is_empty() {
                 key.to_owned()
@@ -52,7 +52,7 @@ impl Place {
         }
     }
 
-    fn element(&self, name: &str) -> Self {
+    pub(super) fn element(&self, name: &str) -> Self {
         Self {
             types: self.types.clone(),
             shown: format!("{}[{name}]", self.shown),
@@ -233,11 +233,7 @@ fn list(
 }
 
 fn wrong(place: &Place, value: &Value, rule: &str) -> Problem {
-    Problem {
-        field: format!("overlay.{}", place.shown),
-        value: value.to_string(),
-        rule: rule.to_owned(),
-    }
+    super::problem(&place.shown, value, rule.to_owned())
 }
 
 #[cfg(test)]
@@ -358,11 +354,11 @@ mod tests {
         for (patch, place) in [
             (
                 json!({"spec": {"containers": [{"image": "x"}]}}),
-                "overlay.spec.containers \"{",
+                "overlay.spec.containers \"a mapping\"",
             ),
             (
                 json!({"spec": {"containers": ["x"]}}),
-                "overlay.spec.containers \"\\\"x",
+                "overlay.spec.containers \"x\"",
             ),
             (
                 json!({"spec": {"volumes": [{"name": "home", "$patch": "drop"}]}}),

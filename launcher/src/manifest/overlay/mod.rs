@@ -9,10 +9,16 @@ mod merge;
 pub(super) mod random;
 mod restricted;
 
+use std::sync::LazyLock;
+
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value};
 
-use crate::spec::{Problem, Problems, SandboxSpec};
+use self::merge::Place;
+use crate::spec::{Problem, Problems, SandboxSpec, schema};
+
+/// Every field of a Pod; made only once something is misspelt.
+static POD: LazyLock<Value> = LazyLock::new(|| Value::from(schemars::schema_for!(Pod)));
 
 /// The Pod with the spec's overlay, and what the overlay weakens: nothing,
 /// unless `allowUnsafeOverlay` is set.
@@ -66,9 +72,13 @@ fn whole(overlay: &Map<String, Value>) -> Vec<Problem> {
             "kind" if value != "Pod" => "must be Pod",
             "metadata" | "spec" if !value.is_object() => "must be a map",
             "apiVersion" | "kind" | "metadata" | "spec" => continue,
-            _ => "is no part of an overlay; those are metadata and spec",
+            _ => {
+                let rule = "is no part of an overlay; those are metadata and spec";
+                problems.push(problem(key, &Value::from(key.as_str()), rule.to_owned()));
+                continue;
+            }
         };
-        problems.push(problem(key, value, rule));
+        problems.push(problem(key, value, rule.to_owned()));
     }
     problems
 }
@@ -80,27 +90,32 @@ fn typed(value: &Value) -> Result<Pod, Vec<Problem>> {
         Err(error) => {
             let at = error.path().to_string();
             let value = value.pointer(&pointer(&at)).unwrap_or(&Value::Null);
-            let rule = format!("is not what Kubernetes has there: {}", error.inner());
-            return Err(vec![problem(&at, value, &rule)]);
+            let inner = error.inner().to_string();
+            // What was found there stands before what is right.
+            let right = inner.rfind(", expected ").map_or("", |at| &inner[at..]);
+            let rule = format!("is not what Kubernetes has there{right}");
+            return Err(vec![problem(&at, value, rule)]);
         }
     };
     let mut unknown = Vec::new();
-    compare(value, &to_value(&pod), "", &mut unknown);
+    compare(value, &to_value(&pod), &Place::default(), &mut unknown);
     done(unknown, pod).map_err(|problems| problems.0)
 }
 
 /// Every key that got lost: the types drop what they do not know.
-fn compare(value: &Value, known: &Value, at: &str, unknown: &mut Vec<Problem>) {
+fn compare(value: &Value, known: &Value, place: &Place, unknown: &mut Vec<Problem>) {
     match (value, known) {
         (Value::Object(value), Value::Object(known)) => {
             for (key, value) in value.iter().filter(|(_, value)| !value.is_null()) {
-                let dot = if at.is_empty() { "" } else { "." };
-                let at = format!("{at}{dot}{key}");
+                let at = place.field(key);
                 if let Some(known) = known.get(key) {
                     compare(value, known, &at, unknown);
                 } else {
-                    let rule = "is no field of a Pod in Kubernetes 1.33";
-                    unknown.push(problem(&at, value, rule));
+                    let near = schema::nearest(key, schema::keys(&POD, &place.types));
+                    let near = near.map_or_else(String::new, |n| format!("; did you mean {n}?"));
+                    let rule = format!("is no field of a Pod in Kubernetes 1.33{near}");
+                    // Not its value, which may be what belongs into a Secret.
+                    unknown.push(problem(&at.shown, &Value::from(key.as_str()), rule));
                 }
             }
         }
@@ -108,7 +123,7 @@ fn compare(value: &Value, known: &Value, at: &str, unknown: &mut Vec<Problem>) {
             for (index, (value, known)) in values.iter().zip(known).enumerate() {
                 let name = value["name"].as_str().map(str::to_owned);
                 let name = name.unwrap_or_else(|| index.to_string());
-                compare(value, known, &format!("{at}[{name}]"), unknown);
+                compare(value, known, &place.element(&name), unknown);
             }
         }
         _ => {}
@@ -121,13 +136,22 @@ fn pointer(path: &str) -> String {
     format!("/{}", path.replace('.', "/"))
 }
 
-fn problem(at: &str, value: &Value, rule: &str) -> Problem {
+/// A problem at a place of the Pod. Scalars alone are told, and nothing of
+/// `env` and `envFrom`: people write secrets there.
+fn problem(at: &str, value: &Value, rule: String) -> Problem {
+    let secret = at.split('.').any(|part| part.starts_with("env"));
+    let value = match value {
+        Value::Null => "absent".to_owned(),
+        Value::Object(_) => "a mapping".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        _ if secret => "a value".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
     Problem {
         field: format!("overlay.{at}"),
-        value: value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned),
-        rule: rule.to_owned(),
+        value,
+        rule,
     }
 }
 

@@ -23,7 +23,9 @@ pub(in crate::manifest) fn change() -> impl Strategy<Value = (String, Value)> {
         "/securityContext/capabilities/drop",
         "/securityContext/privileged",
         "/securityContext/runAsNonRoot",
+        "/securityContext/runAsGroup",
         "/securityContext/runAsUser",
+        "/securityContext/seccompProfile/type",
         "/volumeMounts",
         "/volumeMounts/mountPath=~run~podcradle~token",
     ];
@@ -53,10 +55,13 @@ pub(in crate::manifest) fn change() -> impl Strategy<Value = (String, Value)> {
             "spec/initContainers",
             "spec/schedulingGates",
             "spec/securityContext",
+            "spec/securityContext/fsGroup",
+            "spec/securityContext/runAsGroup",
             "spec/securityContext/runAsNonRoot",
             "spec/securityContext/runAsUser",
             "spec/securityContext/seccompProfile",
             "spec/securityContext/seccompProfile/type",
+            "spec/securityContext/supplementalGroups",
             "spec/serviceAccountName",
             "spec/shareProcessNamespace",
             "spec/volumes",
@@ -77,7 +82,8 @@ pub(in crate::manifest) fn change() -> impl Strategy<Value = (String, Value)> {
 fn values(field: &str) -> Vec<Value> {
     const SECRET: &str = "podcradle-a-000000-g1-token";
     let values = match field {
-        "runAsUser" => json!([0, 1000]),
+        "runAsUser" | "runAsGroup" | "fsGroup" => json!([0, 1000]),
+        "supplementalGroups" => json!([[], [0], [27]]),
         "command" | "args" | "add" | "drop" => {
             json!([[], ["ALL"], ["SYS_ADMIN"], ["NET_BIND_SERVICE"]])
         }

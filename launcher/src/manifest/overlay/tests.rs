@@ -203,6 +203,31 @@ fn what_weakens_the_pod_is_refused_by_its_place_and_allowed_by_the_flag() {
             "overlay.spec.securityContext.seccompProfile",
         ),
         (
+            json!({"spec": {"securityContext": {"seccompProfile":
+                {"type": "Localhost", "localhostProfile": "p.json"}}}}),
+            "overlay.spec.securityContext.seccompProfile",
+        ),
+        (
+            json!({"spec": {"securityContext": {"runAsUser": null}}}),
+            "overlay.spec.securityContext.runAsUser",
+        ),
+        (
+            json!({"spec": {"securityContext": {"runAsGroup": 0}}}),
+            "overlay.spec.securityContext.runAsGroup",
+        ),
+        (
+            json!({"spec": {"securityContext": {"runAsGroup": null}}}),
+            "overlay.spec.securityContext.runAsGroup",
+        ),
+        (
+            json!({"spec": {"securityContext": {"fsGroup": 0}}}),
+            "overlay.spec.securityContext.fsGroup",
+        ),
+        (
+            json!({"spec": {"securityContext": {"supplementalGroups": [27]}}}),
+            "overlay.spec.securityContext.supplementalGroups",
+        ),
+        (
             json!({"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}}),
             "overlay.spec.securityContext.sysctls",
         ),
@@ -226,6 +251,19 @@ fn what_weakens_a_container_is_refused_by_its_place_and_allowed_by_the_flag() {
         (
             json!({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}),
             "securityContext.capabilities.add",
+        ),
+        (
+            json!({"securityContext": {"capabilities": {"add": ["NET_BIND_SERVICE"]}}}),
+            "securityContext.capabilities.add",
+        ),
+        (
+            json!({"securityContext": {"runAsGroup": 0}}),
+            "securityContext.runAsGroup",
+        ),
+        (
+            json!({"securityContext": {"seccompProfile":
+                {"type": "Localhost", "localhostProfile": "p.json"}}}),
+            "securityContext.seccompProfile",
         ),
         (
             json!({"securityContext": {"capabilities": {"drop": null}}}),
@@ -378,6 +416,10 @@ fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
             json!({"spec": {"terminationGracePeriodSeconds": "long"}}),
             "overlay.spec.terminationGracePeriodSeconds",
         ),
+        (
+            json!({"spec": {"containers": [{"name": "host", "env": [{"name": "A", "value": 5}]}]}}),
+            "overlay.spec.containers[0].env[4].value",
+        ),
         (json!({"status": {}}), "overlay.status"),
         (json!({"kind": "Job"}), "overlay.kind"),
         (json!({"spec": []}), "overlay.spec"),
@@ -387,6 +429,53 @@ fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
             refused.contains(&field.to_owned()),
             "{overlay}: {refused:?}"
         );
+    }
+}
+
+#[test]
+fn a_misspelt_key_leads_to_the_nearest_at_any_depth() {
+    for (overlay, near) in [
+        (json!({"spec": {"hostPid": true}}), "hostPID"),
+        (json!({"metadata": {"anotations": {}}}), "annotations"),
+        (
+            json!({"spec": {"containers": [{"name": "host", "readynessProbe": {}}]}}),
+            "readinessProbe",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "projected": {"sources": [
+                {"secrets": {}}]}}]}}),
+            "secret",
+        ),
+    ] {
+        let refused = with(default(), overlay.clone()).unwrap_err();
+        let rule = format!("in Kubernetes 1.33; did you mean {near}?");
+        assert!(
+            refused.len() == 1 && refused[0].ends_with(&rule),
+            "{overlay}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn no_secret_in_an_overlay_is_told() {
+    let variable = |value: Value| host(&json!({"env": [value]}));
+    for overlay in [
+        variable(json!({"name": "PODCRADLE_HOST_TOKEN", "value": "hunter2"})),
+        variable(json!({"name": "A", "valeu": "hunter2"})),
+        variable(json!({"name": "A", "value": {"is": "hunter2"}})),
+        variable(json!({"name": "A", "valueFrom": "hunter2"})),
+        variable(json!({"value": "hunter2"})),
+        variable(json!("A=hunter2")),
+        variable(json!({"name": "A", "$patch": "hunter2"})),
+        host(&json!({"environment": {"A": "hunter2"}})),
+        host(&json!({"envFrom": "hunter2"})),
+        host(&json!({"command": ["sh", "-c", "A=hunter2 agent"]})),
+        json!({"spec": {"secret": "hunter2"}}),
+        json!({"stringData": {"token": "hunter2"}}),
+        json!({"token": "hunter2"}),
+    ] {
+        let refused = with(default(), overlay.clone()).unwrap_err().join("\n");
+        assert!(!refused.contains("hunter2"), "{overlay}: {refused}");
     }
 }
 

@@ -43,7 +43,12 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
 /// Unset, malformed, reserved by Podcradle, or named like a credential: those
 /// belong into a Secret, since a Pod's spec is readable to many.
 pub fn passthrough(key: &str, value: Option<&str>, prefix: &str) -> Result<(), Problem> {
-    let refuse = |rule: &str| Err(Problem::new("env", key, rule));
+    // Who writes `NAME=VALUE`, as for docker, is not shown the value.
+    let name = key.split('=').next().unwrap_or_default();
+    let refuse = |rule: &str| Err(Problem::new("env", name, rule));
+    if name != key {
+        return refuse("must be a name alone: the value comes from podcradle's environment");
+    }
     if let Err(error) = name::check_env_name(key) {
         return refuse(&error.to_string());
     }
@@ -132,6 +137,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_given_with_its_name_is_not_shown() {
+        let given = passthrough("API_KEY=hunter2", None, "AGENT").unwrap_err();
+        assert_eq!(
+            given.to_string(),
+            "env \"API_KEY\": must be a name alone: the value comes from podcradle's environment"
+        );
+    }
+
+    #[test]
     fn a_server_is_a_url_that_anyone_may_see() {
         for good in [
             "http://s",
@@ -154,6 +168,8 @@ mod tests {
             "http://s:99999",
             "http://u:hunter2@s",
             "http://s/?token=hunter2",
+            "http://u:hunter2?w@s",
+            "http://u:hunter2/w@s",
             "http://s/a b",
         ] {
             refused("server", "http:// or https:// URL", |s| {

@@ -102,7 +102,9 @@ fn wrong_place(spec: &SandboxSpec, path: &str) -> Option<String> {
     if let Some(system) = SYSTEM.into_iter().find(|system| overlap(path, system)) {
         return Some(format!("must not cover or lie in {system}"));
     }
-    if under(init_dir(spec), path) || path == COPIED_INIT {
+    // Of a directory of the image the rest is the image's own.
+    let init = format!("{}/podcradle-init", init_dir(spec).trim_end_matches('/'));
+    if overlap(path, &init) || overlap(path, COPIED_INIT) {
         return Some("must not cover podcradle-init".to_owned());
     }
     if under(&spec.home, path) {
@@ -230,6 +232,8 @@ mod tests {
             "/var/run/podcradle/token",
             "/usr/local/bin",
             "/podcradle",
+            "/podcradle/podcradle-init",
+            "/podcradle/x",
             "/home",
             "/home/sandbox",
             "/home/sandbox/workspace",
@@ -242,10 +246,23 @@ mod tests {
         ] {
             refused("mounts[0].path", "must", |s| s.mounts = vec![mount(bad)]);
         }
-        refused("mounts[0].path", "podcradle-init", |s| {
-            s.init_dir = "/opt/podcradle".into();
-            s.mounts = vec![mount("/opt")];
+        for (dir, bad) in [
+            ("/opt/p", "/opt"),
+            ("/opt/p", "/opt/p"),
+            ("/opt/p", "/opt/p/podcradle-init"),
+            ("/opt/p", "/opt/p/podcradle-init/x"),
+            ("/", "/podcradle-init"),
+        ] {
+            refused("mounts[0].path", "podcradle-init", |s| {
+                s.init_dir = dir.into();
+                s.mounts = vec![mount(bad)];
+            });
+        }
+        let beside = problems(|s| {
+            s.init_dir = "/opt/p".into();
+            s.mounts = vec![mount("/opt/p/data")];
         });
+        assert_eq!(beside, Vec::<String>::new());
     }
 
     #[test]

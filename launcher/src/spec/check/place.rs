@@ -1,6 +1,5 @@
-//! Where a Pod may go: architecture, tolerations, affinity.
-
-use serde_json::Value;
+//! Where a Pod may go: architecture and tolerations; `affinity` has its own
+//! file.
 
 use super::Checks;
 use crate::name;
@@ -29,8 +28,7 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     }
     tolerations(spec, c);
     if let Some(affinity) = &spec.affinity {
-        let value = serde_json::to_value(affinity).unwrap_or_default();
-        operators("affinity", &value, c);
+        super::affinity::check(affinity, c);
     }
 }
 
@@ -76,40 +74,9 @@ fn tolerations(spec: &SandboxSpec, c: &mut Checks) {
     }
 }
 
-/// Every requirement in an affinity has an operator, and values that go with it.
-fn operators(path: &str, node: &Value, c: &mut Checks) {
-    match node {
-        Value::Object(members) => {
-            if let Some(operator) = members.get("operator").and_then(Value::as_str) {
-                let values = members
-                    .get("values")
-                    .and_then(Value::as_array)
-                    .map_or(0, Vec::len);
-                let rule = match (operator, values) {
-                    ("In" | "NotIn", 1..) | ("Exists" | "DoesNotExist", 0) | ("Gt" | "Lt", 1) => "",
-                    ("In" | "NotIn", _) => "needs values",
-                    ("Exists" | "DoesNotExist", _) => "has no values",
-                    ("Gt" | "Lt", _) => "needs one value",
-                    _ => "must be In, NotIn, Exists, DoesNotExist, Gt or Lt",
-                };
-                c.require(rule.is_empty(), &format!("{path}.operator"), operator, rule);
-            }
-            for (key, value) in members {
-                operators(&format!("{path}.{key}"), value, c);
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                operators(&format!("{path}[{index}]"), item, c);
-            }
-        }
-        _ => (),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::tests::{problems, refused};
     use super::*;
@@ -169,34 +136,6 @@ mod tests {
             ),
         ] {
             refused(&format!("tolerations[0].{field}"), rule, with(bad));
-        }
-    }
-
-    #[test]
-    fn an_affinity_has_known_operators_with_their_values() {
-        let with = |requirement: Value| {
-            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
-                {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}});
-            move |s: &mut SandboxSpec| s.affinity = serde_json::from_value(affinity).unwrap()
-        };
-        let good = json!({"key": "zone", "operator": "In", "values": ["a"]});
-        assert_eq!(problems(with(good)), Vec::<String>::new());
-        for (bad, rule) in [
-            (
-                json!({"key": "zone", "operator": "Equals", "values": ["a"]}),
-                "must be In",
-            ),
-            (json!({"key": "zone", "operator": "In"}), "needs values"),
-            (
-                json!({"key": "zone", "operator": "Exists", "values": ["a"]}),
-                "has no values",
-            ),
-            (
-                json!({"key": "zone", "operator": "Gt", "values": ["1", "2"]}),
-                "one value",
-            ),
-        ] {
-            refused("affinity.nodeAffinity.required", rule, with(bad));
         }
     }
 }

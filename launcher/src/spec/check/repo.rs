@@ -80,12 +80,9 @@ fn is_branch(branch: &str) -> bool {
 /// Whether a URL has a password before its server, or a parameter that is
 /// named like a credential.
 pub fn holds_credential(url: &str) -> bool {
-    let (_, rest) = split(url);
-    let (before, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    let authority = before.split('/').next().unwrap_or("");
-    let password = authority
-        .rsplit_once('@')
-        .is_some_and(|(user, _)| user.contains(':'));
+    let (_, user, rest) = parts(url);
+    let password = user.contains(':');
+    let query = rest.find(['?', '#']).map_or("", |at| &rest[at..]);
     let words = [
         "token",
         "key",
@@ -106,25 +103,39 @@ pub fn holds_credential(url: &str) -> bool {
 /// The URL as it may be shown: what stands before an `@`, and what could be a
 /// credential among its parameters, is hidden.
 pub fn redact_url(url: &str) -> String {
-    let (scheme, rest) = split(url);
-    let (before, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    let authority = before.split('/').next().unwrap_or("");
-    let before = match authority.rsplit_once('@') {
+    let (scheme, user, rest) = parts(url);
+    let user = match user {
         // How scp's form says who to log in as.
-        Some((user, _)) if scheme.is_empty() && !user.contains(':') => before.to_owned(),
-        Some((user, _)) => format!("[redacted]{}", &before[user.len()..]),
-        None => before.to_owned(),
+        user if user.is_empty() || (scheme.is_empty() && !user.contains(':')) => user,
+        _ => "[redacted]",
     };
+    let (before, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     let query = if holds_credential(url) && !query.is_empty() {
         "?[redacted]"
     } else {
         query
     };
-    format!("{scheme}{before}{query}")
+    format!("{scheme}{user}{before}{query}")
 }
 
-fn split(url: &str) -> (&str, &str) {
-    url.find("://").map_or(("", url), |at| url.split_at(at + 3))
+/// Scheme, who logs in, and the rest with its `@`. A password that was not
+/// encoded may hold what ends a URL's authority, so what stands before an `@`
+/// counts as one wherever that may be.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = url.find("://").map_or(("", url), |at| url.split_at(at + 3));
+    let authority = &rest[..rest.find('/').unwrap_or(rest.len())];
+    let after = authority.rsplit(']').next().unwrap_or("");
+    let port = after.split_once(':').map(|(_, port)| port);
+    let end = match authority.rfind('@') {
+        Some(at) => at,
+        // What stands for a port and is none was the start of a password.
+        None if !scheme.is_empty() && port.is_some_and(|port| port.parse::<u16>().is_err()) => {
+            rest.rfind('@').unwrap_or(0)
+        }
+        None => 0,
+    };
+    let (user, rest) = rest.split_at(end);
+    (scheme, user, rest)
 }
 
 #[cfg(test)]
@@ -155,6 +166,11 @@ mod tests {
             "https://git.example/x?access_token=hunter2",
             "https://git.example/x.git?a=b&private_token=hunter2",
             "https://git.example/x#apiKey=hunter2",
+            "https://u:hunter2?w@git.example/x",
+            "https://u:hunter2#w@git.example/x",
+            "https://u:hunter2/w@git.example/x",
+            "https://u:w@hunter2@git.example/x",
+            "ssh://u:hunter2?w@git.example/x",
         ] {
             let found = of(url);
             assert!(
@@ -175,6 +191,8 @@ mod tests {
             "git://git.example/x",
             "git@git.example:x/y",
             "git.example:x",
+            "git.example:x/y@1",
+            "https://git.example:8443/@scope/x",
         ] {
             assert_eq!(of(url), Vec::<String>::new(), "{url}");
         }

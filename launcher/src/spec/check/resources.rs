@@ -20,7 +20,9 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     for (kind, request, limit) in pairs {
         let field = format!("resources.{kind}Request");
         quantity(&field, request, c);
-        quantity(&format!("resources.{kind}Limit"), limit, c);
+        let field_of_limit = format!("resources.{kind}Limit");
+        quantity(&field_of_limit, limit, c);
+        more_than_nothing(&field_of_limit, limit, c);
         if let (Some(request), Some(limit)) = (request, limit)
             && Quantity::compare(request, limit) == Some(Ordering::Greater)
         {
@@ -32,12 +34,15 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
         }
     }
     quantity("homeSizeLimit", spec.home_size_limit.as_deref(), c);
-    // Kubernetes reads a limit of zero as none.
-    let zero = Quantity::parse("0");
-    if let Some(size) = &spec.home_size_limit
-        && Quantity::parse(size) == zero
+    more_than_nothing("homeSizeLimit", spec.home_size_limit.as_deref(), c);
+}
+
+/// Kubernetes reads a limit of zero as none.
+fn more_than_nothing(field: &str, limit: Option<&str>, c: &mut Checks) {
+    if let Some(limit) = limit
+        && Quantity::parse(limit) == Quantity::parse("0")
     {
-        c.refuse("homeSizeLimit", size, "must be more than nothing");
+        c.refuse(field, limit, "must be more than nothing");
     }
 }
 
@@ -81,6 +86,12 @@ mod tests {
         refused("homeSizeLimit", "more than nothing", |s| {
             s.home_size_limit = Some("0Mi".into());
         });
+        for zero in ["0", "0m", "0.0", "0e3"] {
+            refused("resources.cpuLimit", "more than nothing", |s| {
+                s.resources.cpu_request = "0".into();
+                s.resources.cpu_limit = zero.into();
+            });
+        }
         let found = problems(|s| s.resources.ephemeral_storage_limit = Some("1Gi".into()));
         assert_eq!(found, Vec::<String>::new());
     }

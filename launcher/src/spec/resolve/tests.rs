@@ -196,7 +196,7 @@ fn every_problem_of_every_layer_is_reported_as_its_author_knows_it() {
     let variables = environment(&[
         ("PODCRADLE_TTL", "never"),
         ("PODCRADLE_GRACE", "28"),
-        ("PODCRADLE_ENV", "A_TOKEN UNSET"),
+        ("PODCRADLE_ENV", "A_TOKEN UNSET B_KEY=hunter2"),
     ]);
     let flags = flags(&[
         ("cpu-limit", "lots"),
@@ -214,6 +214,7 @@ fn every_problem_of_every_layer_is_reported_as_its_author_knows_it() {
         "PODCRADLE_GRACE \"28\": grace 28 + drain 5",
         "PODCRADLE_ENV \"A_TOKEN\": looks like a credential",
         "PODCRADLE_ENV \"UNSET\": is not set",
+        "PODCRADLE_ENV \"B_KEY\": must be a name alone",
         "--cpu-limit \"lots\": must be a quantity",
         "--mount: mounts[0].path \"/proc\": must not cover",
         "--restart \"always\": must be on-failure",
@@ -231,7 +232,8 @@ fn every_problem_of_every_layer_is_reported_as_its_author_knows_it() {
             "{start}: {found:#?}"
         );
     }
-    assert_eq!(found.len(), 15, "each once: {found:#?}");
+    assert_eq!(found.len(), 16, "each once: {found:#?}");
+    assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
 }
 
 #[test]
@@ -278,6 +280,10 @@ fn the_image_of_the_configuration_is_the_baked_one() {
             .inject()
     };
     assert_eq!(way(&[]), crate::spec::Inject::Baked);
+    let merged = merge(&Layer::default(), &none, &[&config]);
+    assert_eq!(merged.value("bakedImage"), Some(&"ours".into()));
+    let of_config = Origin::Config("config.yaml".into());
+    assert_eq!(*merged.origin("bakedImage"), of_config);
     assert_eq!(way(&[("image", "theirs")]), crate::spec::Inject::Copy);
 }
 
@@ -341,6 +347,97 @@ fn a_flag_a_variable_and_a_file_say_the_same() {
             let of_variable = merge(&Layer::default(), &environment(&[(&variable, text)]), &[]);
             assert_eq!(of_variable.tree, of_file.tree, "{variable}");
         }
+    }
+}
+
+/// Lower layers set a field, one above takes it away: no layer below it counts.
+#[test]
+fn null_and_an_empty_flag_take_away_any_field() {
+    let none = Environment::default();
+    let spec_of = |layers: &[&Layer]| {
+        let merged = merge(layers[0], &none, &layers[1..]);
+        assert_eq!(merged.problems, []);
+        let mut spec = merged.spec().unwrap();
+        // What is left of a policy is one without ranges, of a repository nothing.
+        spec.repo = spec
+            .repo
+            .filter(|repo| *repo != crate::spec::Repo::default());
+        spec.network_policy = spec
+            .network_policy
+            .filter(|policy| !policy.egress.is_empty());
+        spec
+    };
+    let nested = |path: &str, value: &str| {
+        let keys = path.rsplit('.');
+        keys.fold(value.to_owned(), |inner, key| format!("{{{key}: {inner}}}"))
+    };
+    let untouched = spec_of(&[&Layer::default()]);
+    for field in FIELDS {
+        let lower = document(&nested(field.path, sample(field).1));
+        let set = spec_of(&[&Layer::default(), &lower]);
+        let policy = field.path == "networkPolicy";
+        assert!(set != untouched || policy, "{} is not set", field.path);
+        let by_flag = spec_of(&[&flags(&[(field.flag, "")]), &lower]);
+        assert!(by_flag == untouched, "--{} ''", field.flag);
+        let by_null = document(&nested(field.path, "null"));
+        let by_null = spec_of(&[&Layer::default(), &by_null, &lower]);
+        assert!(by_null == untouched, "{}: null", field.path);
+    }
+    for section in ["budgets", "resources", "repo", "networkPolicy"] {
+        let lower = document(
+            "{budgets: {pull: 1s}, resources: {cpuLimit: 9}, repo: {url: u}, networkPolicy: {egress: [x]}}",
+        );
+        let null = document(&nested(section, "null"));
+        let merged = merge(&Layer::default(), &none, &[&null, &lower]);
+        let plain = merge(&Layer::default(), &none, &[]);
+        assert_eq!(merged.value(section), plain.value(section));
+    }
+}
+
+#[test]
+fn an_empty_text_takes_away_what_stands_before_it_too() {
+    let none = Environment::default();
+    let given = |texts: &[&str]| {
+        let field = FIELDS.iter().find(|field| field.flag == "label").unwrap();
+        let texts: Vec<_> = texts.iter().map(|&text| text.to_owned()).collect();
+        let origin = Origin::Flag("--label".into());
+        let settings = field.settings(&texts, &origin).unwrap();
+        let flags = Layer {
+            settings,
+            problems: Vec::new(),
+        };
+        let lower = document("{labels: {a: b}}");
+        merge(&flags, &none, &[&lower]).spec().unwrap().labels
+    };
+    assert_eq!(given(&["c=d"]).len(), 2);
+    assert_eq!(
+        given(&["x=y", "", "c=d"]),
+        [("c".into(), "d".into())].into()
+    );
+    let one = document("{labels: {a: null}}");
+    let lower = document("{labels: {a: b, c: d}}");
+    let labels = merge(&Layer::default(), &none, &[&one, &lower])
+        .spec()
+        .unwrap()
+        .labels;
+    assert_eq!(labels, [("c".into(), "d".into())].into());
+}
+
+#[test]
+fn the_section_of_a_value_says_where_it_came_from() {
+    let none = Environment::default();
+    let lower = document("{repo: {url: u, branch: b}}");
+    let merged = merge(
+        &flags(&[("repo", "v"), ("egress", "::/0")]),
+        &none,
+        &[&lower],
+    );
+    for (path, flag) in [
+        ("repo.url", "--repo"),
+        ("repo.branch", "--repo"),
+        ("networkPolicy", "--egress"),
+    ] {
+        assert_eq!(*merged.origin(path), Origin::Flag(flag.into()), "{path}");
     }
 }
 

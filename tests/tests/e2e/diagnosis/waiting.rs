@@ -4,7 +4,7 @@
 use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::git::Repository;
 use podcradle_tests::e2e::registry::Registry;
-use podcradle_tests::e2e::{Arch, NAMESPACE};
+use podcradle_tests::e2e::{Arch, Cluster, NAMESPACE};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, skip};
 
@@ -16,6 +16,10 @@ pub const TESTS: &[(&str, Test)] = &[
     ("no_node_fits", unschedulable),
     ("a_gate_of_someone_else", foreign_gate),
     ("a_registry_that_does_not_answer", pull_stalls),
+    (
+        "a_registry_that_does_not_answer_for_the_hosts_own_image",
+        host_pull_stalls,
+    ),
     ("a_clone_that_does_not_end", clone_hangs),
     ("a_host_that_is_never_ready", never_ready),
     ("a_launch_that_takes_too_long_as_a_whole", total),
@@ -59,7 +63,17 @@ fn foreign_gate(arch: Arch) -> Outcome {
 }
 
 fn pull_stalls(arch: Arch) -> Outcome {
-    let row = Row::new(arch, "pull-stalls")?;
+    stalls(arch, "pull-stalls", "workspace-prep", &[])
+}
+
+/// The clone has been made by then, from an image that was there.
+fn host_pull_stalls(arch: Arch) -> Outcome {
+    let prep = Cluster::image(arch);
+    stalls(arch, "host-pull-stalls", "host", &["--prep-image", &prep])
+}
+
+fn stalls(arch: Arch, row: &'static str, container: &str, options: &[&str]) -> Outcome {
+    let row = Row::new(arch, row)?;
     row.actor.cluster.registry.as_ref().map_err(skip)?;
     let registry = Registry::stalling()?;
     let image = registry.image("stalls");
@@ -67,13 +81,13 @@ fn pull_stalls(arch: Arch) -> Outcome {
         code: 7,
         reason: "TimedOut",
         message: &[
-            "the images or volumes were not there within the pull budget of 3s",
-            &format!("workspace-prep: PodInitializing, image {image}"),
+            "the images or volumes were not there within the pull budget of 10s",
+            &format!("{container}: PodInitializing, image {image}"),
         ],
         hint: "--pull-timeout",
     };
-    let launch = row.of(&image).option(&["--pull-timeout", "3s"]);
-    let ended = launch.try_run()?;
+    let launch = row.of(&image).option(options);
+    let ended = launch.option(&["--pull-timeout", "10s"]).try_run()?;
     row.keep_pods()?;
     says(ended, &expected)?;
     // A kubelet does not break off the pull of a Pod that is deleted: the Pod

@@ -1,0 +1,83 @@
+//! What the program prints without any cluster.
+
+use std::process::{Command, Output};
+
+fn podcradle(args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podcradle"));
+    let variables = variables.iter().copied();
+    command.args(args).env_clear().envs(variables);
+    command.output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn the_schema_it_prints_is_the_published_one() {
+    let printed = podcradle(&["schema"], &[]);
+    assert!(printed.status.success());
+    assert_eq!(
+        text(&printed.stdout),
+        include_str!("../sandbox.schema.json")
+    );
+}
+
+#[test]
+fn the_configuration_is_a_table_with_a_row_for_each_value() {
+    let variables = [
+        ("PODCRADLE_IMAGE", "i:1"),
+        ("KUBECONFIG", "/a"),
+        ("PODCRADLE_MEMORY_LIMT", "1Gi"),
+    ];
+    let args = ["config", "--network-policy", "--env", "API_KEY=hunter2"];
+    let printed = podcradle(&args, &variables);
+    let (table, said) = (text(&printed.stdout), text(&printed.stderr));
+    assert_eq!(printed.status.code(), Some(0), "{said}");
+    let rows: Vec<Vec<_>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for row in [
+        &["FIELD", "VALUE", "FROM"][..],
+        &["kubeconfig", "/a", "variable", "KUBECONFIG"],
+        &["image", "i:1", "variable", "PODCRADLE_IMAGE"],
+        &["networkPolicy", "true", "--network-policy"],
+        &["networkPolicy.egress", "-", "--network-policy"],
+        &["env.API_KEY", "(passed", "through)", "--env"],
+        &["grace", "20", "default"],
+    ] {
+        assert!(
+            rows.iter().any(|found| found == row),
+            "no {row:?} in {table}"
+        );
+    }
+    assert!(!table.contains("hunter2"), "{table}");
+    let warning = "podcradle: PODCRADLE_MEMORY_LIMT is no variable of podcradle; did you mean PODCRADLE_MEMORY_LIMIT?\n";
+    assert_eq!(said, warning);
+    // Whoever makes objects of it is told the same.
+    let rendered = podcradle(&["render"], &variables);
+    assert_eq!(text(&rendered.stderr), warning);
+    assert_eq!(rendered.status.code(), Some(0));
+}
+
+#[test]
+fn no_secret_on_the_command_line_is_repeated() {
+    for args in [
+        &["--env", "API_KEY=hunter2"][..],
+        &["--repo", "https://u:hunter2?w@git.example/x"],
+        &["--server", "https://u:hunter2?w@server.example"],
+        &[
+            "--overlay",
+            r#"{"spec": {"containers": [{"env": [{"value": "hunter2""#,
+        ],
+    ] {
+        let refused = podcradle(&[&["render", "--image", "i:1"], args].concat(), &[]);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(args[0]) && !said.contains("hunter2"),
+            "{said}"
+        );
+    }
+}
