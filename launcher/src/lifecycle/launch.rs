@@ -332,6 +332,14 @@ impl Run<'_> {
     }
 
     pub(super) fn say(&self, event: LaunchEvent) {
+        // Others' words, a kubelet's for instance.
+        let event = match event {
+            LaunchEvent::Waiting { stage, why } => LaunchEvent::Waiting {
+                stage,
+                why: self.token.redact(&why),
+            },
+            ours => ours,
+        };
         self.progress.say(event);
     }
 

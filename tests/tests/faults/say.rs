@@ -3,10 +3,10 @@
 
 use podcradle_tests::e2e::{Ended, Running, WATCHDOG};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::Fault;
+use podcradle_tests::fakeapi::{Fault, status};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ambiguous::once;
 use super::program::program;
@@ -16,6 +16,24 @@ pub fn add(suite: &mut Suite) {
     suite.test("a_failure_is_one_object_that_holds_all_of_it", failure);
     suite.test("failures_of_many_are_an_object_each", many);
     suite.test("what_is_wrong_before_a_launch_is_an_object", before);
+    suite.test("the_words_of_others_never_have_the_token", || {
+        let token = "a-token-that-nobody-may-see";
+        let words = format!("cannot mount {token}");
+        let stuck = json!({ "waiting": { "reason": "PodInitializing", "message": words } });
+        let bed = Bed::new(vec![status(&stuck, &stuck)])?;
+        let mut command = program(&bed)?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("token");
+        std::fs::write(&file, token)?;
+        command.args(["--progress", "json", "--pull-timeout", "1s", "--token-file"]);
+        let ended = Running::start(command.arg(file))?
+            .wait(WATCHDOG)?
+            .with_code(7)?;
+        let said = &ended.stderr;
+        ensure!(said.contains("cannot mount [redacted]"), "{said}");
+        ensure!(!said.contains(token), "{said}");
+        Ok(())
+    });
     suite.test("the_log_is_an_object_a_line", log);
     suite.test(
         "an_attached_process_that_is_interrupted_says_objects",

@@ -209,6 +209,8 @@ fn waiting(pod: &Pod) -> Verdict {
     match condition(pod, "PodScheduled") {
         Some(c) if c.status == "True" => {}
         found => {
+            // Of our own gate, which is off or about to be.
+            let found = found.filter(|c| c.reason.as_deref() != Some("SchedulingGated"));
             let why = found.and_then(|c| c.message.clone()).unwrap_or_default();
             let why = if why.is_empty() {
                 "no node yet".to_owned()

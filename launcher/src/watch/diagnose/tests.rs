@@ -341,3 +341,15 @@ fn another_ones_gate_is_waited_for_and_named() {
         matches!(Diagnosis::default().judge(&pod), Verdict::Wait(Stage::Schedule, why) if why.contains("queue.example/wait"))
     );
 }
+
+#[test]
+fn a_gate_that_is_off_holds_nothing_back() {
+    let gated = pod(json!({ "phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }] }));
+    assert_eq!(
+        Diagnosis::default().judge(&gated),
+        Verdict::Wait(Stage::Schedule, "no node yet".to_owned())
+    );
+}
