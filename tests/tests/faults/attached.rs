@@ -82,20 +82,20 @@ fn crowded() -> Outcome {
         let (most, _) = rest.split_once(" bytes")?;
         Some((size.parse().ok()?, most.parse().ok()?))
     };
-    let size = |option: &str| {
-        let said = ended(12_000, option)?.with_code(2)?.stderr;
+    let size = |argument: usize, option: &str| {
+        let said = ended(argument, option)?.with_code(2)?.stderr;
         sizes(&said).ok_or(Stop::Failed(said))
     };
-    let (alone, most) = size("--dry-run=client")?;
-    let (attached, _) = size("--attach")?;
-    ensure!(alone < attached, "{alone}, with its Lease {attached}");
-    let fits = |size: usize| 12_000 + most - size;
-    ended(fits(alone), "--dry-run=client")?.with_code(0)?;
-    ended(fits(alone), "--attach")?.with_code(2)?;
-    ended(fits(attached) + 1, "--attach")?.with_code(2)?;
+    let (alone, most) = size(12_000, "--dry-run=client")?;
+    let fits = 12_000 + most - alone;
+    ended(fits, "--dry-run=client")?.with_code(0)?;
+    let (attached, _) = size(fits, "--attach")?;
+    ensure!(attached > most, "with its Lease {attached} of {most}");
+    let fits = fits + most - attached;
+    ended(fits + 1, "--attach")?.with_code(2)?;
     ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
     // It has room, and comes as far as the API server.
-    ended(fits(attached), "--attach")?.with_code(4)?;
+    ended(fits, "--attach")?.with_code(4)?;
     Ok(())
 }
 
