@@ -95,7 +95,7 @@ mod tests {
     async fn they_come_by_their_last_time_then_by_their_first_and_say_how_often() {
         let list = json!({ "kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [
             seen("BackOff", 8, "15", "15", 1),
-            seen("Failed", 9, "02", "14", 2),
+            seen("Failed", 6, "02", "14", 2),
             seen("Pulling", 7, "01", "14", 2),
             // Written late, and in the same second as what follows from it.
             scheduled("Scheduled", 5, "00.900000", &Value::Null),
