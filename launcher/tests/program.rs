@@ -81,3 +81,27 @@ fn no_secret_on_the_command_line_is_repeated() {
         );
     }
 }
+
+#[test]
+fn what_was_taken_away_was_not_asked_for() {
+    for args in [
+        &["--owner", "x", "--ttl", ""][..],
+        &["--memory-request", "", "--memory-limit", "512Mi"],
+        &["--pull-timeout", "", "--timeout", "2m"],
+    ] {
+        let rendered = podcradle(&[&["render", "--image", "i:1"], args].concat(), &[]);
+        let said = text(&rendered.stderr);
+        assert_eq!(rendered.status.code(), Some(0), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_launch_tells_programs_of_a_wrong_configuration_too() {
+    let args = [
+        "launch", "--image", "i:1", "-o", "json", "--config", "/nowhere",
+    ];
+    let refused = podcradle(&args, &[]);
+    let told: serde_json::Value = serde_json::from_slice(&refused.stdout).expect("JSON");
+    assert_eq!(told["error"]["reason"], "Invalid", "{told}");
+    assert_eq!(refused.status.code(), Some(2));
+}

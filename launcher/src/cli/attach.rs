@@ -42,7 +42,8 @@ pub async fn stay(
                 }
                 (code != 0).then(|| Failed::new(code, how))
             }
-            Err(error) => Some(error.into()),
+            // What was launched is on stdout already.
+            Err(error) => Some(Failed::from(error).without_data()),
         },
         Some(number) = async {
             match signal {

@@ -72,6 +72,12 @@ impl Failed {
         told
     }
 
+    /// Stdout has its result.
+    pub fn without_data(mut self) -> Self {
+        self.failure = None;
+        self
+    }
+
     /// Says on stdout too why nothing was launched, when data was asked for.
     pub fn with_data(self, format: Output) -> Self {
         if let Some(failure) = &self.failure

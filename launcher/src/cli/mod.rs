@@ -58,7 +58,11 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Failed> {
-    let global = settings::Global::of(&cli.global, Environment::of_process())?;
+    let global = settings::Global::of(&cli.global, Environment::of_process());
+    let global = global.map_err(|failed| match (&cli.command, cli.global.output) {
+        (Command::Launch(_), Some(format)) => failed.with_data(format),
+        _ => failed,
+    })?;
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
         Command::Launch(args) => {

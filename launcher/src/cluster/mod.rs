@@ -40,10 +40,15 @@ const TRY: Duration = Duration::from_secs(10);
 /// is the last.
 const REACH: Duration = Duration::from_secs(5);
 
+/// After so long a right is really missing.
+const DENIED: Duration = Duration::from_secs(6);
+
 /// The pause before the next try: each is twice the one before, up to a longest.
 pub(crate) struct Pause {
     next: Duration,
     longest: Duration,
+    /// Since when each try was denied.
+    denied: Option<Instant>,
 }
 
 impl Pause {
@@ -51,11 +56,13 @@ impl Pause {
     pub(crate) const SHORT: Self = Self {
         next: Duration::from_millis(100),
         longest: Duration::from_secs(5),
+        denied: None,
     };
     /// For what only somebody else can make possible.
     pub(crate) const LONG: Self = Self {
         next: Duration::from_millis(500),
         longest: Duration::from_secs(10),
+        denied: None,
     };
 
     /// How long the next one is.
@@ -294,6 +301,8 @@ impl Cluster {
         loop {
             let error = match self.once(call.clone(), deadline, request()).await {
                 Err(error) if error.is_transient() => error,
+                // Of a webhook that is down: it was not done, and is worth another try.
+                Err(error @ Error::Webhook { .. }) if call.verb != "create" => error,
                 done => return done,
             };
             if !wait_before_retry(&error, &mut pause, deadline).await {
@@ -315,11 +324,16 @@ pub(crate) async fn wait_before_retry(
     deadline: Deadline,
 ) -> bool {
     let wait = error.retry_after().unwrap_or(pause.next());
+    if !matches!(error, Error::Denied { .. }) {
+        pause.denied = None;
+    }
     let given_up = match error {
         Error::Unreachable { .. } => Instant::now() + wait >= deadline.reach_until,
-        // An API server that has just started knows no Roles yet; after some
-        // six seconds the right is really missing.
-        Error::Denied { .. } => !deadline.under_way || pause.next >= pause.longest,
+        // An API server that has just started knows no Roles yet.
+        Error::Denied { .. } => {
+            let since = pause.denied.get_or_insert_with(Instant::now);
+            !deadline.under_way || since.elapsed() >= DENIED
+        }
         _ => false,
     };
     if given_up || wait >= deadline.left() {
@@ -328,4 +342,63 @@ pub(crate) async fn wait_before_retry(
     tracing::debug!(%error, ?wait, "trying again");
     pause.sleep(wait).await;
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+    use fake::Answer;
+
+    fn refusal(code: u16, message: &str) -> Answer {
+        let mut answer = fake::object(&serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "code": code, "reason": "Fault", "message": message,
+        }));
+        *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
+        answer
+    }
+
+    /// Reads a Pod of an API server that refuses with these, one by one.
+    async fn read(verb: &'static str, refusals: Vec<(u16, &'static str)>) -> Result<Pod, Error> {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let cluster = Cluster::of(move |_| {
+            let next = refusals.get(asked.fetch_add(1, Ordering::Relaxed));
+            std::future::ready(next.map_or_else(
+                || {
+                    fake::object(&serde_json::json!({
+                        "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "a" },
+                    }))
+                },
+                |(code, message)| refusal(*code, message),
+            ))
+        });
+        let api = cluster.api::<Pod>();
+        let call = cluster.what(verb, "pods", "a");
+        let deadline = Deadline::after(Duration::from_mins(5));
+        cluster.repeat(call, deadline, || api.get("a")).await
+    }
+
+    const RBAC: &str = r#"pods "a" is forbidden: User "u" cannot get resource "pods""#;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_denial_after_an_outage_is_given_its_time() {
+        let mut refusals = vec![(503, "starting"); 12];
+        refusals.push((403, RBAC));
+        assert!(read("get", refusals).await.is_ok());
+        let denied = read("get", vec![(403, RBAC); 100]).await;
+        assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_is_down_is_asked_again_but_for_what_it_would_create() {
+        let down = "Internal error occurred: failed calling webhook \"w\"";
+        assert!(read("patch", vec![(500, down); 3]).await.is_ok());
+        let created = read("create", vec![(500, down)]).await;
+        assert!(matches!(created, Err(Error::Webhook { .. })), "{created:?}");
+    }
 }

@@ -19,7 +19,7 @@ pub(super) async fn as_status(answer: Response<Body>) -> kube::Result<Response<B
     let (mut parts, body) = answer.into_parts();
     let text = body.collect_bytes().await?;
     let mut refusal = match serde_json::from_slice(&text) {
-        Ok(Value::Object(object)) if object.contains_key("code") => Value::Object(object),
+        Ok(status) if is_status(&status) => status,
         _ => json!({
             "status": "Failure",
             "code": status.as_u16(),
@@ -34,6 +34,12 @@ pub(super) async fn as_status(answer: Response<Body>) -> kube::Result<Response<B
     parts.headers.remove(header::CONTENT_LENGTH);
     let text = refusal.to_string().into_bytes();
     Ok(Response::from_parts(parts, Body::from(text)))
+}
+
+/// Others answer with JSON too.
+fn is_status(text: &Value) -> bool {
+    let details = &text["details"];
+    text["kind"] == "Status" && (details.is_null() || details.is_object())
 }
 
 /// How many, of either form that HTTP has: a number or a date.
@@ -84,14 +90,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_status_keeps_what_it_says() {
-        let own =
-            r#"{"code": 429, "message": "m", "details": {"retryAfterSeconds": 2, "kind": "x"}}"#;
+        let own = r#"{"kind": "Status", "code": 429, "message": "m", "details": {"retryAfterSeconds": 2, "kind": "x"}}"#;
         assert_eq!(
             told(429, "7", own).await,
             (Some(Duration::from_secs(2)), "m".into())
         );
-        let none = r#"{"code": 429, "message": "m"}"#;
+        let none = r#"{"kind": "Status", "code": 429, "message": "m"}"#;
         assert_eq!(told(429, "7", none).await.0, Some(Duration::from_secs(7)));
+        // Of something else before the API server.
+        let other = r#"{"code": 14, "message": "m", "details": []}"#;
+        assert_eq!(
+            told(503, "7", other).await,
+            (Some(Duration::from_secs(7)), other.into())
+        );
     }
 
     #[tokio::test]

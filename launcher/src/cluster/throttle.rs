@@ -13,6 +13,9 @@ use super::Call;
 /// Requests of each kind at a time; each may have a connection of its own.
 const AT_ONCE: usize = 24;
 
+/// Longest pause for all.
+const LONGEST: Duration = Duration::from_mins(1);
+
 /// One for all clones of a cluster.
 #[derive(Clone)]
 pub(super) struct Throttle {
@@ -56,7 +59,8 @@ impl Throttle {
 
     /// The server has asked for this pause.
     pub(super) fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
+        // Others than the API server may ask for a day.
+        let until = Instant::now() + time.min(LONGEST);
         self.paused.send_if_modified(|paused| {
             let longer = paused.is_none_or(|earlier| earlier < until);
             if longer {

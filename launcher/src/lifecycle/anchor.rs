@@ -208,10 +208,11 @@ impl Run<'_> {
                 .filter(|s| s.uid() == uid && !is_going(s))
                 .ok_or_else(stop::gone)?;
             let theirs = record_of(&found).unwrap_or_else(|| record.clone());
-            if theirs.generation != record.generation {
+            let another = theirs.attempt != record.attempt;
+            if theirs.generation != record.generation || another && theirs.operation.is_some() {
                 return Err(stop::taken_over(&seen.name_any()).into());
             }
-            if theirs.operation.is_none() && theirs.attempt != record.attempt {
+            if another {
                 // Another attempt at the same Pod was first, and answers for it.
                 self.made.leave();
                 return Ok(found.annotations().get(EXPIRES).cloned());

@@ -109,13 +109,16 @@ pub(crate) async fn keep(
         }
         match renew(&cluster, &name, uid.as_deref(), Deadline::after(DURATION)).await {
             Ok(_) => {}
-            // The next renewal may get through; whether the Lease is dead by
-            // then is for those to say who watch it.
-            Err(error) if error.is_transient() => tracing::warn!(%error, "lease not renewed"),
-            Err(error) => {
+            // Gone, or another one in its place.
+            Err(
+                error @ (Error::NotFound { .. } | Error::Conflict { .. } | Error::Invalid { .. }),
+            ) => {
                 let _ = lost.send(Some(error.to_string()));
                 return;
             }
+            // The next renewal may get through; whether the Lease is dead by
+            // then is for those to say who watch it.
+            Err(error) => tracing::warn!(%error, "lease not renewed"),
         }
     }
     if attached {

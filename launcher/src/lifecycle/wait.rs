@@ -55,11 +55,15 @@ impl Run<'_> {
             let event = tokio::select! {
                 event = seen.next() => event,
                 () = tokio::time::sleep_until(clock.runs_out()) => {
-                    let verdict_now = match self.as_it_is(uid.as_deref()).await {
-                        Some(pod) => self.judge(&mut diagnosis, &pod),
-                        None => Verdict::Wait(clock.stage(), String::new()),
+                    // A watch that fell silent may have kept something back: nobody's
+                    // time is over before the Pod was looked at.
+                    let found = self.cluster.pod(&self.spec.sandbox, Deadline::after(LOOK));
+                    let now = match found.await {
+                        Ok(Some(pod)) if pod.uid() == uid => self.judge(&mut diagnosis, &pod),
+                        Ok(_) => return Err(stop::gone().into()),
+                        Err(_) => Verdict::Wait(clock.stage(), String::new()),
                     };
-                    match verdict_now {
+                    match now {
                         Verdict::Wait(stage, _) if stage == clock.stage() || deadline.is_over() => {
                             return Err(Stop::Fatal(Box::new(clock.spent(latest))));
                         }
@@ -76,17 +80,6 @@ impl Run<'_> {
                 Seen::Failed(error) => return Err(Stop::Error(*error)),
             };
         }
-    }
-
-    /// A watch that fell silent may have kept something back: nobody's time is
-    /// over before the Pod was looked at.
-    async fn as_it_is(&self, uid: Option<&str>) -> Option<Pod> {
-        let within = Deadline::after(LOOK);
-        let found = self.cluster.pod(&self.spec.sandbox, within).await;
-        found
-            .ok()
-            .flatten()
-            .filter(|pod| pod.metadata.uid.as_deref() == uid)
     }
 
     fn judge(&self, diagnosis: &mut Diagnosis, pod: &Pod) -> Verdict {

@@ -110,11 +110,17 @@ impl Merged {
             Value::Null => {
                 let mut path = setting.path.iter();
                 let default = path.try_fold(&*DEFAULTS, |node, key| node.get(key));
-                match default.filter(|_| key != "env") {
+                let default = default.filter(|_| key != "env");
+                match default {
                     Some(default) => members.insert(key.clone(), default.clone()),
                     None => members.remove(key),
                 };
                 self.origins.retain(|path, _| !path.starts_with(&inner));
+                // Nobody asked for the default that is left.
+                if default.is_some_and(|default| !default.is_null()) {
+                    self.origins.remove(&field);
+                    return;
+                }
             }
             // The section alone: what it holds is set leaf by leaf.
             Value::Object(none) if none.is_empty() && key == "networkPolicy" => {

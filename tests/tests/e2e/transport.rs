@@ -124,9 +124,9 @@ fn untold(arch: Arch) -> Outcome {
     let middle = Middle::before(&actor)?;
     middle.script(once("WATCH", "pods", Fault::Watch(0, WatchFault::Silence)));
     let name = actor.reserve("untold")?;
-    let options = ["--schedule-timeout", "5s", "--pull-timeout", "5s"];
+    let options = ["--schedule-timeout", "30s", "--pull-timeout", "30s"];
     let launch = actor.launch(&name).option(&options);
-    let launch = launch.option(&["--init-timeout", "5s"]);
+    let launch = launch.option(&["--init-timeout", "30s"]);
     launch.host(&["sleep", "1000"]).run()?;
     ensure!(!middle.hurt().is_empty(), "nothing was met");
     Ok(())

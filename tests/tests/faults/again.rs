@@ -339,7 +339,7 @@ fn never_goes() -> Outcome {
     let metadata = json!({ "name": NAME, "deletionTimestamp": "2026-01-01T00:00:00Z" });
     bed.api.put("services", json!({ "metadata": metadata }));
     let mut spec = spec();
-    spec.budgets.total = std::time::Duration::from_secs(1);
+    spec.budgets.total = std::time::Duration::from_secs(5);
     let failure = failed(bed.launch_spec(spec)?)?;
     ensure!(failure.reason == Reason::TimedOut, "{failure:?}");
     ensure!(

@@ -7,9 +7,9 @@ use podcradle_launcher::spec::NetworkPolicy;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{LaunchEvent, Reason};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::{Fault, Seen, status};
+use podcradle_tests::fakeapi::{Fault, Seen, going_well, status};
 use podcradle_tests::harness::{Outcome, Suite};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ambiguous::once;
 use super::support::{Bed, NAME, failed, launched, spec, wait};
@@ -69,6 +69,7 @@ pub fn add(suite: &mut Suite) {
         "a_hand_over_that_meets_another_writer_reads_again",
         hand_over_conflict,
     );
+    suite.test("a_hand_over_to_whoever_came_later_is_none", too_late);
     suite.test(
         "a_webhook_that_takes_the_security_context_away_is_an_error",
         stripped,
@@ -241,6 +242,27 @@ fn hand_over_conflict() -> Outcome {
         .filter(|call| *call == "PATCH services")
         .count();
     ensure!(patches == 2, "calls: {:?}", bed.api.calls());
+    Ok(())
+}
+
+fn too_late() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.kubelet(Vec::new());
+    let launch = bed.launcher.launch(spec(), Token::random())?;
+    bed.api.wait_for(|api| api.calls("PATCH pods") == 1)?;
+    // As another attempt at the same Pod does, which is still under way.
+    bed.api.change("services", NAME, |service| {
+        let record = &mut service["metadata"]["annotations"]["podcradle.dev/record"];
+        let text = record.as_str().unwrap_or_default();
+        let mut other: Value = serde_json::from_str(text).unwrap_or_default();
+        other["attempt"] = json!("another");
+        *record = json!(other.to_string());
+    });
+    bed.api.run_all(going_well());
+    let failure = failed(wait(launch)?)?;
+    ensure!(failure.reason == Reason::TakenOver, "{failure:?}");
+    let there = bed.api.objects();
+    ensure!(there.len() == 3, "there are: {there:?}");
     Ok(())
 }
 

@@ -81,13 +81,13 @@ fn stalls(arch: Arch, row: &'static str, container: &str, options: &[&str]) -> O
         code: 7,
         reason: "TimedOut",
         message: &[
-            "the images or volumes were not there within the pull budget of 10s",
+            "the images or volumes were not there within the pull budget of 20s",
             &format!("{container}: PodInitializing, image {image}"),
         ],
         hint: "--pull-timeout",
     };
     let launch = row.of(&image).option(options);
-    let ended = launch.option(&["--pull-timeout", "10s"]).try_run()?;
+    let ended = launch.option(&["--pull-timeout", "20s"]).try_run()?;
     row.keep_pods()?;
     says(ended, &expected)?;
     // A kubelet does not break off the pull of a Pod that is deleted: the Pod
