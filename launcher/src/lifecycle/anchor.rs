@@ -27,9 +27,9 @@ pub(super) enum Claim {
     /// Not to a Pod that may run: it is to be made.
     Make(Service),
     /// To a Pod that may run: it is to be waited for and handed over.
-    Join(Service, Box<Pod>, Record),
+    Join(Service, Box<Pod>, Box<Record>),
     /// To its end: it stays, whatever becomes of this attempt.
-    Done(Service, Box<Pod>, Record),
+    Done(Service, Box<Pod>, Box<Record>),
 }
 
 impl Run<'_> {
@@ -142,8 +142,8 @@ impl Run<'_> {
         }
         Ok(Some(match runs {
             None => Claim::Make(bare(&anchor)),
-            Some(pod) if done => Claim::Done(anchor, Box::new(pod), record),
-            Some(pod) => Claim::Join(bare(&anchor), Box::new(pod), record),
+            Some(pod) if done => Claim::Done(anchor, Box::new(pod), Box::new(record)),
+            Some(pod) => Claim::Join(bare(&anchor), Box::new(pod), Box::new(record)),
         }))
     }
 

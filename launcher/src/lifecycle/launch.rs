@@ -161,6 +161,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// A thousand of these wait at a time: what is not that wait is boxed, so
+    /// that it takes memory only while it lasts.
     async fn steps(&mut self) -> Result<Launched, Stop> {
         let deadline = Deadline::after(self.spec.budgets.total);
         let mut timings = Timings::default();
@@ -168,7 +170,7 @@ impl Run<'_> {
         if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
             // Before its first session, so that none names a Lease that is not there.
             let reach = deadline.unless_unreachable();
-            super::owner::ensure(self.cluster, &owner, false, reach).await?;
+            Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
         }
         let (anchor, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
             Claim::Make(anchor) => {
@@ -182,13 +184,13 @@ impl Run<'_> {
                 // Its uid is not known: it goes with its Pod.
                 let name = manifest::secret_name(&record.spec.sandbox, record.generation);
                 self.made.secret = Tried::Sent(name);
-                let (pod, seen) = self.join(&pod, deadline).await?;
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
                 (anchor, pod, seen, Some(record))
             }
             Claim::Done(service, pod, record) => {
-                let (pod, seen) = self.join(&pod, deadline).await?;
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
                 let uid = pod.uid().unwrap_or_default();
-                timings.started_ms = self.started(pod, seen, deadline).await?;
+                timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
                 let expires = service.annotations().get(manifest::EXPIRES).cloned();
                 return Ok(self.launched(&record, uid, expires, timings));
             }
@@ -196,11 +198,9 @@ impl Run<'_> {
         let uid = pod.uid().unwrap_or_default();
         timings.started_ms = self.started(pod, seen, deadline).await?;
         self.take_turn().await;
-        let record = Record {
-            operation: None,
-            pod_uid: Some(uid.clone()),
-            ..earlier.unwrap_or_else(|| self.record())
-        };
+        let mut record = earlier.unwrap_or_else(|| Box::new(self.record()));
+        record.operation = None;
+        record.pod_uid = Some(uid.clone());
         let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
         self.turn = None;
         Ok(self.launched(&record, uid, expires, timings))

@@ -57,7 +57,7 @@ impl Run<'_> {
                 () = tokio::time::sleep_until(clock.runs_out()) => {
                     // A watch that fell silent may have kept something back: nobody's
                     // time is over before the Pod was looked at.
-                    let found = self.cluster.pod(&self.spec.sandbox, Deadline::after(LOOK));
+                    let found = Box::pin(self.cluster.pod(&self.spec.sandbox, Deadline::after(LOOK)));
                     let now = match found.await {
                         Ok(Some(pod)) if pod.uid() == uid => self.judge(&mut diagnosis, &pod),
                         Ok(_) => return Err(stop::gone().into()),
