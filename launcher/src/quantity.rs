@@ -26,7 +26,7 @@ impl Quantity {
             .unwrap_or(text.len());
         let (number, suffix) = text.split_at(digits_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || whole.len() > 18 || fraction.len() > 9 {
+        if (whole.is_empty() && fraction.is_empty()) || whole.len() > 18 || fraction.len() > 18 {
             return None;
         }
         let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
@@ -95,6 +95,7 @@ mod tests {
     fn every_form_that_kubernetes_reads_is_read() {
         for (text, same) in [
             ("1e3", "1k"),
+            ("0.3333333333333333", "333333334n"),
             ("1E3", "1000"),
             ("1.5e2", "150"),
             ("12e-1", "1200m"),

@@ -67,6 +67,11 @@ fn no_secret_on_the_command_line_is_repeated() {
         &["--env", "API_KEY=hunter2"][..],
         &["--repo", "https://u:hunter2?w@git.example/x"],
         &["--server", "https://u:hunter2?w@server.example"],
+        &["--overlay", "spec: {serviceAccountName: hunter2}}"],
+        &[
+            "--overlay",
+            r#"{"spec": {"containers": [{"name": "host", "args": "--key hunter2"}]}}"#,
+        ],
         &[
             "--overlay",
             r#"{"spec": {"containers": [{"env": [{"value": "hunter2""#,
@@ -80,6 +85,15 @@ fn no_secret_on_the_command_line_is_repeated() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn of_a_flag_that_is_repeated_every_wrong_text_is_named() {
+    let args = ["render", "--mount", "one", "--mount", "two", "--label", "x"];
+    let refused = podcradle(&args, &[]);
+    let said = text(&refused.stderr);
+    let of = |flag: &str| said.lines().filter(|line| line.contains(flag)).count();
+    assert_eq!((of("--mount"), of("--label")), (2, 1), "{said}");
 }
 
 #[test]

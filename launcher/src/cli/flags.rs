@@ -73,7 +73,7 @@ impl FromArgMatches for SpecFlags {
             }
             match field.settings(&texts, &Origin::Flag(format!("--{}", field.flag))) {
                 Ok(settings) => layer.settings.extend(settings),
-                Err(problem) => layer.problems.push(problem),
+                Err(problems) => layer.problems.extend(problems),
             }
         }
         let host = given(matches, "host");

@@ -4,7 +4,7 @@
 //! sent, or sent again. A 401 comes before anything is done, so nothing is done
 //! twice.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -22,6 +22,9 @@ pub(super) struct Credentials {
     current: Mutex<Known>,
     /// Held while they are read: one reader for all that wait.
     reader: tokio::sync::Mutex<()>,
+    /// How often that failed, and how it did last: whoever waited meanwhile
+    /// does not try once more.
+    failed: Mutex<(u64, String)>,
     /// How many wait for them.
     reading: watch::Sender<usize>,
 }
@@ -53,6 +56,7 @@ impl Credentials {
             source: source.clone(),
             current: Mutex::new(read(config, 0).await?),
             reader: tokio::sync::Mutex::default(),
+            failed: Mutex::default(),
             reading: watch::Sender::new(0),
         }))
     }
@@ -65,6 +69,10 @@ impl Credentials {
     fn known(&self) -> Known {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone()
+    }
+
+    fn failures(&self) -> MutexGuard<'_, (u64, String)> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that are good, as far as is known.
@@ -82,6 +90,7 @@ impl Credentials {
     /// else be run again and again.
     async fn newer_than(self: &Arc<Self>, version: u64) -> Result<Known, ConfigError> {
         let all = Arc::clone(self);
+        let (before, _) = all.failures().clone();
         let reading = async move {
             all.reading.send_modify(|readers| *readers += 1);
             let _reading = Reading(&all.reading);
@@ -90,7 +99,22 @@ impl Credentials {
             if known.version != version {
                 return Ok(known);
             }
-            let newer = read(load(&all.source)?, version + 1).await?;
+            let (now, message) = all.failures().clone();
+            if now != before {
+                return Err(failed(&known.config, message));
+            }
+            let newer = match load(&all.source) {
+                Ok(config) => read(config, version + 1).await,
+                Err(error) => Err(error),
+            };
+            let newer = newer.inspect_err(|error| {
+                let message = match error {
+                    ConfigError::Client { message, .. } => message.clone(),
+                    other => other.to_string(),
+                };
+                let mut failures = all.failures();
+                *failures = (failures.0 + 1, message);
+            })?;
             let mut current = all.current.lock().unwrap_or_else(PoisonError::into_inner);
             current.clone_from(&newer);
             Ok(newer)
@@ -221,4 +245,40 @@ impl Renewed {
 
 fn service(error: ConfigError) -> kube::Error {
     kube::Error::Service(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever waits for a plugin that fails is told, and does not run it too.
+    #[tokio::test]
+    async fn a_plugin_that_fails_fails_for_all_that_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kubeconfig, runs) = (folder.path().join("config"), folder.path().join("runs"));
+        let script = format!("echo >> {}; exit 3", runs.display());
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": "https://api.example" } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": { "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+                "command": "/bin/sh", "args": ["-c", script],
+            } } }],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        let source = Source {
+            kubeconfig: Some(kubeconfig),
+            ..Source::default()
+        };
+        let known = kube::Config::new("https://api.example".parse().unwrap());
+        let all = Credentials::of(&source, known).await.unwrap();
+        let asked = futures::future::join_all((0..5).map(|_| all.newer_than(0))).await;
+        assert!(asked.iter().all(Result::is_err));
+        let runs_of = || std::fs::read_to_string(&runs).unwrap().lines().count();
+        assert_eq!(runs_of(), 1);
+        // Later it may do better.
+        assert!(all.newer_than(0).await.is_err());
+        assert_eq!(runs_of(), 2);
+    }
 }

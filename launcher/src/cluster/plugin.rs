@@ -80,11 +80,12 @@ async fn run(command: &str, exec: &ExecConfig) -> std::io::Result<Output> {
             Stdio::null()
         })
         .stdout(Stdio::piped())
-        // Whom to log in as, and where, is for a person to read at once.
-        .stderr(if never {
-            Stdio::piped()
-        } else {
+        // Whom to log in as, and where, is for a person to read at once; for
+        // a program it would stand between what we say.
+        .stderr(if !never && std::io::stderr().is_terminal() {
             Stdio::inherit()
+        } else {
+            Stdio::piped()
         })
         .kill_on_drop(true);
     program.spawn()?.wait_with_output().await

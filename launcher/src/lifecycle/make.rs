@@ -85,9 +85,10 @@ impl Run<'_> {
                     let found = self
                         .cluster
                         .repeat(read, deadline, || api.get_opt(&owner.name));
-                    let found = found.await?;
-                    if !found.is_some_and(|found| is_owned_by(&found, anchor)) {
-                        return Err(Error::Exists { call }.into());
+                    let found = found.await?.filter(|found| is_owned_by(found, anchor));
+                    let found = found.ok_or(Error::Exists { call })?;
+                    if found.spec != policy.spec {
+                        return Err(stop::other_traffic(&owner.name).into());
                     }
                     break;
                 }

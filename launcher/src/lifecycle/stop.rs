@@ -36,6 +36,18 @@ pub(super) fn cancelled() -> Failure {
     )
 }
 
+/// The policy of an earlier attempt, which nobody may change, is not the one
+/// that is wanted now.
+pub(super) fn other_traffic(sandbox: &str) -> Failure {
+    Failure::new(
+        Reason::NameTaken,
+        format!(
+            "networkpolicies {sandbox} of an earlier attempt allows other traffic than is wanted now"
+        ),
+        "launch again once it is deleted, or ask for the traffic of before",
+    )
+}
+
 /// What has the name is being deleted, and did not go in the time there was.
 pub(super) fn still_going(resource: &str, name: &str, given: Duration) -> Failure {
     Failure::new(

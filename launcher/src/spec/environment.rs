@@ -95,15 +95,16 @@ impl Environment {
         name: &str,
         form: Form,
         layer: &mut Layer,
-        settings: impl Fn(&[String], &Origin) -> Result<Vec<Setting>, Problem>,
+        settings: impl Fn(&[String], &Origin) -> Result<Vec<Setting>, Vec<Problem>>,
     ) {
-        let read = self.text(name).and_then(|text| match text {
+        let text = self.text(name).map_err(|problem| vec![problem]);
+        let read = text.and_then(|text| match text {
             Some(text) => settings(&texts(text, form), &Origin::Variable(name.to_owned())),
             None => Ok(Vec::new()),
         });
         match read {
             Ok(settings) => layer.settings.extend(settings),
-            Err(problem) => layer.problems.push(problem),
+            Err(problems) => layer.problems.extend(problems),
         }
     }
 }

@@ -177,10 +177,15 @@ impl Field {
     /// What these texts set: those of a flag, or the words of a variable.
     ///
     /// # Errors
-    /// A text that has not the field's form, named as its origin names it.
-    pub fn settings(&self, texts: &[String], origin: &Origin) -> Result<Vec<Setting>, Problem> {
+    /// The texts that have not the field's form, named as their origin names them.
+    pub fn settings(
+        &self,
+        texts: &[String],
+        origin: &Origin,
+    ) -> Result<Vec<Setting>, Vec<Problem>> {
         let set = |value: Value| vec![Setting::new(self.path, value, origin)];
         let wrong = |text: &str, rule: &str| Problem::new(origin.field("", ""), text, rule);
+        let one = |text: &str, rule: &str| vec![wrong(text, rule)];
         let last = texts.last().map_or("", String::as_str);
         // A repository is taken away with its branch and directory.
         let whole = if self.path == "repo.url" {
@@ -210,9 +215,9 @@ impl Field {
             Form::Number => set(last
                 .parse::<i64>()
                 .map_or_else(|_| last.into(), Value::from)),
-            Form::Switch => set(switch(last).ok_or_else(|| wrong(last, SWITCH))?.into()),
+            Form::Switch => set(switch(last).ok_or_else(|| one(last, SWITCH))?.into()),
             Form::Policy => {
-                let wanted = switch(last).ok_or_else(|| wrong(last, SWITCH))?;
+                let wanted = switch(last).ok_or_else(|| one(last, SWITCH))?;
                 set(wanted.then(Map::new).map_or(Value::Null, Value::Object))
             }
             Form::List => set(texts.into()),
@@ -236,10 +241,10 @@ impl Field {
                 toleration(text).ok_or_else(|| wrong(text, TOLERATION))
             })?
             .into()),
-            Form::Restart => set(restart(last).ok_or_else(|| wrong(last, RESTART))?),
+            Form::Restart => set(restart(last).ok_or_else(|| one(last, RESTART))?),
             Form::Object => set(object(last).map_err(|rule| {
                 // The text itself may hold what is not to be told.
-                wrong(if is_text(last) { "" } else { last }, &rule)
+                one(if is_text(last) { "" } else { last }, &rule)
             })?),
         })
     }
@@ -262,8 +267,22 @@ const SWITCH: &str = "must be true or false";
 const TOLERATION: &str = "must be KEY[=VALUE][:EFFECT], such as gpu=yes:NoSchedule or spot";
 const RESTART: &str = "must be on-failure or on-failure:MAX";
 
-fn each<T>(texts: &[String], read: impl Fn(&str) -> Result<T, Problem>) -> Result<Vec<T>, Problem> {
-    texts.iter().map(|text| read(text)).collect()
+fn each<T>(
+    texts: &[String],
+    read: impl Fn(&str) -> Result<T, Problem>,
+) -> Result<Vec<T>, Vec<Problem>> {
+    let (mut values, mut problems) = (Vec::new(), Vec::new());
+    for text in texts {
+        match read(text) {
+            Ok(value) => values.push(value),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() {
+        Ok(values)
+    } else {
+        Err(problems)
+    }
 }
 
 fn switch(text: &str) -> Option<bool> {
@@ -318,7 +337,8 @@ fn restart(text: &str) -> Option<Value> {
 
 /// Whether it is the object itself, and not the name of its file.
 fn is_text(text: &str) -> bool {
-    text.trim_start().starts_with('{')
+    // YAML without braces has colons or lines, which a file's name has not.
+    text.trim_start().starts_with('{') || text.contains(": ") || text.contains('\n')
 }
 
 fn object(text: &str) -> Result<Value, String> {

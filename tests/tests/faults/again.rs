@@ -1,7 +1,7 @@
 //! A launch again with the same launch id is the same launch, whatever became
 //! of the first: one sandbox or none at the end, and nothing beside it.
 
-use podcradle_launcher::spec::Wait;
+use podcradle_launcher::spec::{NetworkPolicy, Wait};
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launched, Outcome as Launch, Reason, SandboxSpec};
 use podcradle_tests::ensure;
@@ -18,6 +18,7 @@ pub fn add(suite: &mut Suite) {
     suite.test("a_launch_again_returns_the_same_sandbox", the_same);
     suite.test("a_launch_again_with_another_token_is_refused", other_token);
     suite.test("a_launch_again_whose_pod_is_gone_is_refused", without_pod);
+    suite.test("a_launch_again_under_another_policy_is_refused", narrower);
     suite.test(
         "a_launch_again_waits_for_an_anchor_that_is_being_deleted",
         going,
@@ -332,6 +333,37 @@ fn it_stays() -> Outcome {
         "{failure:?}"
     );
     whole(&bed, &first)
+}
+
+/// An attempt that was killed has left its policy; nobody may change it.
+fn narrower() -> Outcome {
+    let bed = Bed::well()?;
+    let mut silent = true;
+    bed.api.script(move |_, seen| {
+        if seen.verb == "POST" && seen.resource == "pods" && std::mem::take(&mut silent) {
+            return Fault::Silent;
+        }
+        Fault::None
+    });
+    let with = |egress: &str| {
+        let mut spec = spec();
+        spec.network_policy = Some(NetworkPolicy {
+            egress: vec![egress.to_owned()],
+        });
+        spec
+    };
+    let _first = bed.launcher.launch(with("192.0.2.0/24"), token()?)?;
+    bed.api.wait_for(|api| api.calls("POST pods") == 1)?;
+    let another = bed.another()?;
+    let failure = failed(wait(another.launch(with("192.0.2.0/28"), token()?)?)?)?;
+    ensure!(failure.reason == Reason::NameTaken, "{failure:?}");
+    let policy = format!("networkpolicies {NAME}");
+    ensure!(failure.message.contains(&policy), "{failure:?}");
+    ensure!(
+        bed.api.calls().iter().filter(|c| *c == "POST pods").count() == 1,
+        "a Pod was made"
+    );
+    Ok(())
 }
 
 fn never_goes() -> Outcome {

@@ -137,9 +137,10 @@ fn pointer(path: &str) -> String {
 }
 
 /// A problem at a place of the Pod. Scalars alone are told, and nothing of
-/// `env` and `envFrom`: people write secrets there.
+/// `env`, `envFrom` and whole command lines: people write secrets there.
 fn problem(at: &str, value: &Value, rule: String) -> Problem {
-    let secret = at.split('.').any(|part| part.starts_with("env"));
+    let secret = at.split('.').any(|part| part.starts_with("env"))
+        || ["command", "args"].iter().any(|list| at.ends_with(list));
     let value = match value {
         Value::Null => "absent".to_owned(),
         Value::Object(_) => "a mapping".to_owned(),

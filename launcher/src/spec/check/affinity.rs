@@ -153,6 +153,20 @@ fn pod(at: &str, term: &PodAffinityTerm, c: &mut Checks) {
         let rule = "must not be among mismatchLabelKeys too";
         c.refuse(&format!("{at}.matchLabelKeys"), key, rule);
     }
+    let selected = |key: &&String| {
+        term.label_selector.as_ref().is_some_and(|selector| {
+            let labels = selector.match_labels.iter().flatten();
+            let expressions = selector.match_expressions.iter().flatten();
+            let mut keys = labels
+                .map(|(key, _)| key)
+                .chain(expressions.map(|e| &e.key));
+            keys.any(|selected| selected == *key)
+        })
+    };
+    if let Some(key) = same.iter().flatten().find(selected) {
+        let rule = "must not be in labelSelector too";
+        c.refuse(&format!("{at}.matchLabelKeys"), key, rule);
+    }
 }
 
 fn selector(at: &str, selector: Option<&LabelSelector>, c: &mut Checks) {
@@ -216,7 +230,7 @@ mod tests {
     fn good_pod() -> Value {
         json!({
             "topologyKey": "kubernetes.io/hostname", "namespaces": ["a"], "namespaceSelector": {},
-            "matchLabelKeys": ["team"], "mismatchLabelKeys": ["example.com/tenant"],
+            "matchLabelKeys": ["pod-template-hash"], "mismatchLabelKeys": ["example.com/tenant"],
             "labelSelector": {
                 "matchLabels": {"app": "a"},
                 "matchExpressions": [{"key": "team", "operator": "Exists"}],
@@ -367,6 +381,18 @@ mod tests {
                 json!(["example.com/tenant"]),
                 "matchLabelKeys",
                 "mismatchLabelKeys too",
+            ),
+            (
+                "/matchLabelKeys",
+                json!(["team"]),
+                "matchLabelKeys",
+                "labelSelector too",
+            ),
+            (
+                "/matchLabelKeys",
+                json!(["app"]),
+                "matchLabelKeys",
+                "labelSelector too",
             ),
         ] {
             let mut term = good_pod();

@@ -13,7 +13,7 @@ fn flags(given: &[(&str, &str)]) -> Layer {
         let origin = Origin::Flag(format!("--{flag}"));
         match field.settings(&[(*text).to_owned()], &origin) {
             Ok(settings) => layer.settings.extend(settings),
-            Err(problem) => layer.problems.push(problem),
+            Err(problems) => layer.problems.extend(problems),
         }
     }
     layer

@@ -101,6 +101,7 @@ fn no_secret_is_told_with_a_wrong_type() {
         json!({"env": "API_KEY=hunter2"}),
         json!({"env": [{"API_KEY": "hunter2"}]}),
         json!({"env": [["hunter2"]]}),
+        json!({"host": "agent --key hunter2"}),
         json!({"repo": "https://u:hunter2@git.example/x"}),
         json!({"repo": {"url": ["https://u:hunter2@git.example/x"]}}),
         json!({"server": {"url": "https://u:hunter2@server.example"}}),
