@@ -236,6 +236,24 @@ fn what_weakens_the_pod_is_refused_by_its_place_and_allowed_by_the_flag() {
                 {"container.apparmor.security.beta.kubernetes.io/host": "unconfined"}}}),
             "overlay.metadata.annotations.container.apparmor.security.beta.kubernetes.io/host",
         ),
+        (
+            json!({"metadata": {"annotations":
+                {"container.apparmor.security.beta.kubernetes.io/host": "localhost/p"}}}),
+            "overlay.metadata.annotations.container.apparmor.security.beta.kubernetes.io/host",
+        ),
+        (
+            json!({"spec": {"securityContext": {"appArmorProfile":
+                {"type": "Localhost", "localhostProfile": "p"}}}}),
+            "overlay.spec.securityContext.appArmorProfile",
+        ),
+        (
+            json!({"spec": {"securityContext": {"seLinuxOptions": {"level": "s0:c1,c2"}}}}),
+            "overlay.spec.securityContext.seLinuxOptions",
+        ),
+        (
+            json!({"spec": {"os": {"name": "windows"}}}),
+            "overlay.spec.os",
+        ),
     ] {
         weakens(&overlay, field);
     }
@@ -286,6 +304,15 @@ fn what_weakens_a_container_is_refused_by_its_place_and_allowed_by_the_flag() {
             "securityContext.appArmorProfile",
         ),
         (
+            json!({"securityContext": {"appArmorProfile":
+                {"type": "Localhost", "localhostProfile": "p"}}}),
+            "securityContext.appArmorProfile",
+        ),
+        (
+            json!({"securityContext": {"seLinuxOptions": {"type": "container_engine_t"}}}),
+            "securityContext.seLinuxOptions",
+        ),
+        (
             json!({"ports": [{"containerPort": 80, "hostPort": 80}]}),
             "ports[80].hostPort",
         ),
@@ -299,6 +326,41 @@ fn what_weakens_a_container_is_refused_by_its_place_and_allowed_by_the_flag() {
             &format!("overlay.spec.containers[host].{field}"),
         );
     }
+}
+
+#[test]
+fn the_runtime_that_was_asked_for_keeps_the_sandbox_in() {
+    let mut spec = default();
+    spec.runtime_class = Some("gvisor".to_owned());
+    for other in [json!(null), json!("runc")] {
+        let overlay = json!({"spec": {"runtimeClassName": other}});
+        assert_eq!(
+            fields(spec.clone(), overlay),
+            ["overlay.spec.runtimeClassName"]
+        );
+    }
+    let asked = json!({"spec": {"runtimeClassName": "gvisor"}});
+    assert_eq!(fields(default(), asked), [""; 0]);
+}
+
+#[test]
+fn what_the_api_server_would_refuse_of_a_place_is_named_before() {
+    let pods = json!([{"topologyKey": "zone", "matchLabelKeys": ["a"],
+        "labelSelector": {"matchLabels": {"a": "b"}}}]);
+    let overlay = json!({"spec": {
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": pods}},
+        "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["a"],
+            "labelSelector": {"matchLabels": {"a": "b"}}}],
+    }});
+    let place = "overlay.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    assert_eq!(
+        fields(default(), overlay),
+        [
+            format!("{place}[0].matchLabelKeys"),
+            "overlay.spec.topologySpreadConstraints[0].matchLabelKeys".to_owned(),
+        ]
+    );
 }
 
 #[test]
@@ -418,7 +480,7 @@ fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
         ),
         (
             json!({"spec": {"containers": [{"name": "host", "env": [{"name": "A", "value": 5}]}]}}),
-            "overlay.spec.containers[0].env[4].value",
+            "overlay.spec.containers[host].env[A].value",
         ),
         (json!({"status": {}}), "overlay.status"),
         (json!({"kind": "Job"}), "overlay.kind"),
@@ -430,6 +492,61 @@ fn a_key_or_value_that_kubernetes_does_not_know_is_named() {
             "{overlay}: {refused:?}"
         );
     }
+}
+
+#[test]
+fn all_that_is_wrong_with_an_overlay_is_named_at_once() {
+    let overlay = json!({
+        "metadata": {"annotations": {"a.b/c": 5, "d": {}}, "finalizers": "none"},
+        "spec": {
+            "hostPid": true,
+            "hostIPC": true,
+            "hostNetwork": "yes",
+            "terminationGracePeriodSeconds": "long",
+            "securityContext": {"runAsNonRoot": "yes", "sysctls": [5, {"name": "kernel.msgmax"}]},
+            "volumes": [{"name": "token", "secret": {"defaultMode": "0777"}}],
+            "containers": [{
+                "name": "host", "args": ["a", 1, {}], "command": 2, "stdin": 3,
+                "env": [{"name": "A", "value": 5}, {"name": "B", "value": true}],
+                "ports": [{"containerPort": 80, "hostPort": 80, "nam": "x"}],
+                "resources": {"limits": {"cpu": []}},
+                "$retainKeys": 5,
+            }],
+            "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": "one"}],
+        },
+    });
+    let mut found = fields(default(), overlay);
+    found.sort();
+    let host = "spec.containers[host]";
+    let mut places = vec![
+        "metadata.annotations.a.b/c".to_owned(),
+        "metadata.annotations.d".to_owned(),
+        "metadata.finalizers".to_owned(),
+        "spec.hostPid".to_owned(),
+        "spec.hostIPC".to_owned(),
+        "spec.hostNetwork".to_owned(),
+        "spec.terminationGracePeriodSeconds".to_owned(),
+        "spec.securityContext.runAsNonRoot".to_owned(),
+        "spec.securityContext.sysctls[0]".to_owned(),
+        "spec.volumes[token].secret.defaultMode".to_owned(),
+        format!("{host}.args[1]"),
+        format!("{host}.args[2]"),
+        format!("{host}.command"),
+        format!("{host}.stdin"),
+        format!("{host}.env[A].value"),
+        format!("{host}.env[B].value"),
+        format!("{host}.ports[0].nam"),
+        format!("{host}.ports[80].hostPort"),
+        format!("{host}.resources.limits.cpu"),
+        format!("{host}.$retainKeys"),
+        "spec.topologySpreadConstraints[0].maxSkew".to_owned(),
+        "spec.topologySpreadConstraints[0].whenUnsatisfiable".to_owned(),
+    ];
+    places
+        .iter_mut()
+        .for_each(|place| place.insert_str(0, "overlay."));
+    places.sort();
+    assert_eq!(found, places);
 }
 
 #[test]
