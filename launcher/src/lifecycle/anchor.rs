@@ -38,7 +38,10 @@ impl Run<'_> {
         let mut first = deadline.unless_unreachable();
         loop {
             let name = self.spec.sandbox.clone();
-            let found = match self.create_anchor(first, deadline).await {
+            let created = self.create_anchor(first, deadline).await;
+            // Whatever it was, it was an answer.
+            first = deadline;
+            let found = match created {
                 Ok(made) if self.is_mine(&made) => {
                     let anchor = bare(&made);
                     self.made.service = Tried::Yes(anchor.clone());
@@ -61,7 +64,6 @@ impl Run<'_> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            first = deadline;
             if let Some(claim) = self.adopt(found, deadline).await? {
                 return Ok(claim);
             }
@@ -70,7 +72,7 @@ impl Run<'_> {
 
     async fn create_anchor(
         &mut self,
-        first: Deadline,
+        mut first: Deadline,
         deadline: Deadline,
     ) -> Result<Service, Error> {
         self.made.service = Tried::Sent(self.spec.sandbox.clone());
@@ -92,6 +94,7 @@ impl Run<'_> {
                 self.made.service = Tried::No;
             }
             self.wait_out(&mut patience, error).await?;
+            first = deadline;
             self.made.service = Tried::Sent(self.spec.sandbox.clone());
         }
     }

@@ -118,7 +118,10 @@ impl Run<'_> {
                 self.made.pod = Tried::No;
             }
             match error {
-                Error::Exists { .. } => self.make_room(anchor, error, deadline).await?,
+                Error::Exists { .. } => {
+                    self.make_room(anchor, error, deadline).await?;
+                    patience.since = Instant::now();
+                }
                 error => self.wait_out(&mut patience, error).await?,
             }
         }

@@ -14,6 +14,8 @@ mod make;
 pub(crate) mod owner;
 mod session;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use cleanup::Made;
