@@ -11,6 +11,7 @@ mod bulk;
 mod calls;
 mod collector;
 mod diagnosis;
+mod expiry;
 mod failures;
 mod fields;
 mod inject;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ("again", again::TESTS),
         ("bulk", bulk::TESTS),
         ("owner", owner::TESTS),
+        ("expiry", expiry::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("fields", fields::TESTS),

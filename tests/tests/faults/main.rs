@@ -5,6 +5,7 @@ mod again;
 mod ambiguous;
 mod attached;
 mod cancel;
+mod expiry;
 mod many;
 mod owner;
 mod program;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     ambiguous::add(&mut suite);
     attached::add(&mut suite);
     cancel::add(&mut suite);
+    expiry::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);
