@@ -76,8 +76,32 @@ impl Row {
         self.keep(self.fixture, "pods", &json!(self.middle.pods()))
     }
 
+    /// What a launch that comes later, and `status`, see of a container that
+    /// the kubelet holds back before it starts it again. That lasts for
+    /// moments at first, and longer each time.
+    pub fn held_back(&self, statuses: &str, fixture: &str, says: &str) -> Outcome {
+        let admin = &self.actor.cluster.admin;
+        let held = format!(
+            "--for=jsonpath={{.status.{statuses}[0].state.waiting.reason}}=CrashLoopBackOff"
+        );
+        let (mut status, mut kept) = (String::new(), false);
+        for _ in 0..10 {
+            admin.wait_for("pod", &self.name, &held)?;
+            let pod = admin.one("pod", &self.name)?;
+            if !kept && pod["status"].to_string().contains("CrashLoopBackOff") {
+                self.keep_pod(fixture, &pod)?;
+                kept = true;
+            }
+            status = self.actor.json(&["status", &self.name])?.to_string();
+            if status.contains(says) && status.contains("(instance ") {
+                return Ok(());
+            }
+        }
+        Err(format!("no {says:?} in {status}").into())
+    }
+
     /// Keeps a Pod as it is now.
-    pub fn keep_pod(&self, fixture: &str, pod: &Value) -> Outcome {
+    fn keep_pod(&self, fixture: &str, pod: &Value) -> Outcome {
         let event = json!([{ "type": "MODIFIED", "object": pod }]);
         self.keep(fixture, "pods", &event)
     }
