@@ -4,17 +4,13 @@
 use std::net::IpAddr;
 
 use super::Checks;
-use crate::spec::{METADATA, SandboxSpec};
+use crate::spec::{METADATA, NetworkPolicy, SandboxSpec};
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     let Some(policy) = &spec.network_policy else {
         return;
     };
-    for (index, cidr) in policy.egress.iter().enumerate() {
-        if let Some(rule) = wrong_range(cidr) {
-            c.refuse(&format!("networkPolicy.egress[{index}]"), cidr, rule);
-        }
-    }
+    ranges(policy, c);
     if !policy.egress.is_empty() {
         return;
     }
@@ -33,6 +29,14 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
         } else if field == "repo.url" && url.is_some() {
             let rule = "a NetworkPolicy lets it be reached only within a range given with --egress";
             c.refuse(field, super::redact_url(url.unwrap_or_default()), rule);
+        }
+    }
+}
+
+pub fn ranges(policy: &NetworkPolicy, c: &mut Checks) {
+    for (index, cidr) in policy.egress.iter().enumerate() {
+        if let Some(rule) = wrong_range(cidr) {
+            c.refuse(&format!("networkPolicy.egress[{index}]"), cidr, rule);
         }
     }
 }
