@@ -62,6 +62,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Of a launch of one.
+    #[cfg(test)]
+    pub(crate) fn new(to: mpsc::UnboundedSender<(usize, LaunchEvent)>) -> Self {
+        Self { which: 0, to }
+    }
+
     pub(crate) fn say(&self, event: LaunchEvent) {
         // Nobody listening is fine.
         let _ = self.to.send((self.which, event));

@@ -15,6 +15,7 @@ mod profile;
 mod quantity_text;
 pub mod resolve;
 pub mod schema;
+pub(crate) mod server;
 mod session;
 pub mod time;
 
@@ -25,6 +26,7 @@ use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::placement;
 pub use check::{passthrough, redact_url};
 pub use defaults::{
     COPIED_INIT, DEFAULT_HOME, DEFAULT_ID, METADATA, TOKEN_FILE, TOKEN_KEY, TOKEN_MOUNT,

@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
 
@@ -44,6 +44,23 @@ impl Cluster {
 pub(crate) fn object(object: &serde_json::Value) -> Answer {
     let body = Full::from(object.to_string());
     Response::new(body.map_err(|never| match never {}).boxed_unsync())
+}
+
+/// An answer that breaks off.
+pub(crate) fn broken() -> Answer {
+    let events = stream::once(async { Err(io::Error::other("broken")) });
+    Response::new(StreamBody::new(events).boxed_unsync())
+}
+
+/// A watch that tells this after so long, and nothing more.
+pub(crate) fn tells_after(time: Duration, event: &serde_json::Value) -> Answer {
+    let line = BodyStream::new(Full::from(format!("{event}\n")));
+    let line = line.then(move |frame| async move {
+        tokio::time::sleep(time).await;
+        frame.map_err(|never| match never {})
+    });
+    let events = line.chain(stream::pending());
+    Response::new(StreamBody::new(events).boxed_unsync())
 }
 
 /// A watch on which nothing happens for so long, and which then ends as an API

@@ -76,9 +76,12 @@ impl Launcher {
         });
         while let Some(answer) = told.recv().await {
             match answer {
-                Ok((session, read)) if read.send(()).is_ok() => return Ok(session),
-                // It is being taken back; what became of it follows.
-                Ok(_) => {}
+                Ok((session, read)) => {
+                    // Else it is being taken back; what became of it follows.
+                    if read.send(()).is_ok() {
+                        return Ok(session);
+                    }
+                }
                 Err(failure) => return Err(failure),
             }
         }

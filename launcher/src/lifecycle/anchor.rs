@@ -39,7 +39,10 @@ impl Run<'_> {
         let mut first = deadline.unless_unreachable();
         loop {
             let name = self.spec.sandbox.clone();
-            let found = match self.begin(first, deadline).await {
+            let begun = self.begin(first, deadline).await;
+            // Whatever it was, it was an answer.
+            first = deadline;
+            let found = match begun {
                 Ok((made, pod)) if self.is_mine(&made) => {
                     return Ok(match pod {
                         Some(pod) => Claim::Gated(made.bare(), pod),
@@ -67,7 +70,6 @@ impl Run<'_> {
                 }
                 Err(stop) => return Err(stop),
             };
-            first = deadline;
             if let Some(claim) = self.adopt(found, deadline).await? {
                 return Ok(claim);
             }
@@ -91,7 +93,7 @@ impl Run<'_> {
 
     async fn create_anchor(
         &mut self,
-        first: Deadline,
+        mut first: Deadline,
         deadline: Deadline,
     ) -> Result<Service, Error> {
         self.made.anchor = Tried::Sent(self.spec.sandbox.clone());
@@ -113,6 +115,7 @@ impl Run<'_> {
                 self.made.anchor = Tried::No;
             }
             self.wait_out(&mut patience, error).await?;
+            first = deadline;
             self.made.anchor = Tried::Sent(self.spec.sandbox.clone());
         }
     }

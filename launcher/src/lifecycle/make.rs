@@ -135,7 +135,10 @@ impl Run<'_> {
                 self.made.pod = Tried::No;
             }
             match error {
-                Error::Exists { .. } if self.session.is_none() => self.make_room(anchor, error, deadline).await?,
+                Error::Exists { .. } if self.session.is_none() => {
+                    self.make_room(anchor, error, deadline).await?;
+                    patience.since = Instant::now();
+                }
                 error => self.wait_out(&mut patience, error).await?,
             }
         }

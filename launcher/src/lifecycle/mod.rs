@@ -17,6 +17,8 @@ pub(crate) mod owner;
 mod session;
 mod shared;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use cleanup::Made;

@@ -64,8 +64,10 @@ impl Run<'_> {
                         Err(_) => Verdict::Wait(clock.stage(), String::new()),
                     };
                     match now {
-                        Verdict::Wait(stage, _) if stage == clock.stage() || deadline.is_over() => {
-                            return Err(Stop::Fatal(Box::new(clock.spent(latest))));
+                        Verdict::Wait(stage, why) if stage == clock.stage() || deadline.is_over() => {
+                            // Not the trouble of a watch that is over since.
+                            let why = if why.is_empty() { latest } else { &why };
+                            return Err(Stop::Fatal(Box::new(clock.spent(why))));
                         }
                         untold => verdict = untold,
                     }

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Owner, SESSION, labels, owner_reference};
+use crate::spec::server::{Host, Server};
 use crate::spec::{METADATA, NetworkPolicy as Wanted, SandboxSpec};
 
 /// Where a node's own DNS cache listens, by convention.
@@ -95,21 +96,12 @@ fn dns() -> NetworkPolicyEgressRule {
 
 /// A server that its URL names by address, at its port.
 fn server(url: &str) -> Option<NetworkPolicyEgressRule> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (host, number) = match authority.strip_prefix('[') {
-        Some(v6) => v6.split_once(']')?,
-        None => authority
-            .find(':')
-            .map_or((authority, ""), |at| authority.split_at(at)),
-    };
-    let default = if scheme == "http" { 80 } else { 443 };
-    let number = match number.strip_prefix(':') {
-        Some(number) => number.parse::<u16>().ok()?,
-        None => default,
+    let Server { host, port: number } = Server::of(url)?;
+    let Host::Address(address) = host else {
+        return None;
     };
     // An IPv4 address may be spelled as one of IPv6.
-    let address = host.parse::<IpAddr>().ok()?.to_canonical();
+    let address = address.to_canonical();
     let width = if address.is_ipv4() { 32 } else { 128 };
     Some(NetworkPolicyEgressRule {
         to: Some(vec![to_block(block(&format!("{address}/{width}"))?)]),
@@ -254,6 +246,7 @@ mod tests {
             ("https://[2001:db8::1]:8443", "2001:db8::1/128", 8443),
             ("https://[2001:db8::1]/x", "2001:db8::1/128", 443),
             ("https://[::ffff:10.1.2.3]", "10.1.2.3/32", 443),
+            ("HTTP://[2001:DB8::1]", "2001:db8::1/128", 80),
         ] {
             let rules = egress(Some(url), &[]);
             let to = blocks(&rules[1..]);

@@ -14,6 +14,8 @@ mod times;
 
 use std::fmt;
 
+use k8s_openapi::api::core::v1::{Affinity, TopologySpreadConstraint};
+
 use super::{Problem, Problems, SandboxSpec, SessionSpec};
 use crate::manifest;
 use crate::name::NameError;
@@ -40,6 +42,23 @@ impl Checks {
             self.refuse(field, value, rule);
         }
     }
+}
+
+/// What the API server would refuse of where an overlay wants the Pod.
+pub(crate) fn placement(
+    at: &str,
+    affinity: Option<&Affinity>,
+    spread: &[TopologySpreadConstraint],
+) -> Vec<Problem> {
+    let mut checks = Checks::default();
+    if let Some(affinity) = affinity {
+        affinity::check(&format!("{at}.affinity"), affinity, &mut checks);
+    }
+    for (index, one) in spread.iter().enumerate() {
+        let at = format!("{at}.topologySpreadConstraints[{index}]");
+        affinity::spread(&at, one, &mut checks);
+    }
+    checks.0
 }
 
 pub(super) fn all(spec: &SandboxSpec) -> Result<(), Problems> {

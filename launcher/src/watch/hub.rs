@@ -118,10 +118,7 @@ impl Hub {
         let mut state = self.state();
         let oldest = || {
             let versions = state.subscribers.values().map(|s| &s.version);
-            // Numbers since Kubernetes 1.35, and before that in all but name.
-            versions
-                .min_by_key(|v| v.parse::<u64>().unwrap_or(0))
-                .cloned()
+            versions.min_by_key(|v| number(v)).cloned()
         };
         let Some(version) = at.or_else(oldest).filter(|_| !state.subscribers.is_empty()) else {
             state.running = false;
@@ -232,6 +229,14 @@ impl Hub {
             };
             let _ = theirs.map(|pod| subscriber.to.send(what(pod)));
         }
+        // Where it is nobody's, it may have the name of one whose end was not seen.
+        if let (Some(pod), Some(name)) = (pod, &state.narrow) {
+            let now = number(pod.metadata.resource_version.as_deref().unwrap_or_default());
+            let outlived = |s: &&Subscriber| s.name == *name && number(&s.version) < now;
+            for subscriber in state.subscribers.values().filter(outlived) {
+                let _ = subscriber.to.send(Seen::Gone(None));
+            }
+        }
     }
 
     fn tell_all(&self, what: impl Fn() -> Seen) {
@@ -260,6 +265,11 @@ impl Drop for Subscription {
             self.hub.inner.changed.notify_one();
         }
     }
+}
+
+/// Versions are numbers since Kubernetes 1.35, and before that in all but name.
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 /// Trouble that may end by itself; a denial has been given its time already.
@@ -381,6 +391,30 @@ mod tests {
         assert!(matches!(gone.next().await, Seen::Gone(None)));
         let told = timeout(Duration::from_mins(1), young.next()).await;
         assert!(told.is_err(), "of a Pod that is there nothing was seen");
+    }
+
+    /// Nobody sees the end of a Pod whose watch has lost its place, but only
+    /// what has its name since.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_whose_name_another_one_has_is_gone() {
+        for (version, is_gone) in [("2", true), ("0", false)] {
+            let opened = Arc::new(AtomicUsize::new(0));
+            let cluster = Cluster::of(move |request| {
+                let first = opened.fetch_add(1, Ordering::Relaxed) == 0;
+                let mut another = value("u");
+                another["metadata"]["uid"] = "v".into();
+                another["metadata"]["resourceVersion"] = version.into();
+                std::future::ready(match is_watch(&request) {
+                    true if first => expired(),
+                    true => silent_for(LIFE),
+                    false => object(&another),
+                })
+            });
+            let mut subscription = Hub::new(&cluster).subscribe(&pod());
+            let told = timeout(Duration::from_mins(5), subscription.next()).await;
+            // One that was there before it says nothing of it.
+            assert_eq!(matches!(told, Ok(Seen::Gone(None))), is_gone, "{version}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

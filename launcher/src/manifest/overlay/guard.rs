@@ -59,7 +59,10 @@ impl Found {
 
     fn weaker(&mut self, field: &str, value: &Value, rule: &str) {
         let rule = format!("{rule}; only allowUnsafeOverlay permits to weaken the sandbox");
-        self.weaker.push(problem(field, value, rule));
+        let problem = problem(field, value, rule);
+        if !self.weaker.iter().any(|known| known.field == problem.field) {
+            self.weaker.push(problem);
+        }
     }
 
     /// Name, owner, labels and gate: what the launcher knows its Pod by.
@@ -179,6 +182,13 @@ impl Found {
                 "shareProcessNamespace",
                 now["shareProcessNamespace"] != true,
             ),
+            // Another system has none of what `restricted` asks for.
+            ("os", now["os"] == before["os"]),
+            (
+                "runtimeClassName",
+                before["runtimeClassName"].is_null()
+                    || now["runtimeClassName"] == before["runtimeClassName"],
+            ),
         ] {
             if !right {
                 let rule = match &before[field] {
@@ -218,6 +228,16 @@ impl Found {
             &base["spec"]["securityContext"],
             &pod["spec"]["securityContext"],
         );
+        for (key, profile) in pod["metadata"]["annotations"]
+            .as_object()
+            .into_iter()
+            .flatten()
+        {
+            if key.starts_with(restricted::APPARMOR) && profile != "runtime/default" {
+                let rule = "must be runtime/default";
+                self.weaker(&format!("metadata.annotations.{key}"), profile, rule);
+            }
+        }
         let at = "spec.securityContext";
         // Without them the image decides, and that is often root's group.
         for field in ["runAsUser", "runAsGroup", "fsGroup"] {
@@ -260,11 +280,20 @@ impl Found {
             }
         }
         // One of the node's own files, which may allow anything, or none at all.
-        let profile = &now["seccompProfile"];
-        let kind = &profile["type"];
-        if kind == "Localhost" || (kind.is_null() && !profile.is_null()) {
-            let rule = "must be RuntimeDefault";
-            self.weaker(&format!("{at}.seccompProfile"), profile, rule);
+        for field in ["seccompProfile", "appArmorProfile"] {
+            let profile = &now[field];
+            let kind = &profile["type"];
+            if kind == "Localhost" || (kind.is_null() && !profile.is_null()) {
+                let rule = "must be RuntimeDefault";
+                self.weaker(&format!("{at}.{field}"), profile, rule);
+            }
+        }
+        // The runtime's label is of one sandbox alone, and allows a container's
+        // least.
+        let options = &now["seLinuxOptions"];
+        if items_of(options).any(|option| option != "") {
+            let rule = "must be absent";
+            self.weaker(&format!("{at}.seLinuxOptions"), options, rule);
         }
     }
 
@@ -355,6 +384,10 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
+}
+
+fn items_of(map: &Value) -> impl Iterator<Item = &Value> {
+    map.as_object().into_iter().flat_map(Map::values)
 }
 
 fn keys(map: &Value) -> impl Iterator<Item = &String> {

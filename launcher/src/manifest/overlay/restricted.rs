@@ -37,7 +37,7 @@ const SELINUX: [&str; 5] = [
     "container_kvm_t",
     "container_t",
 ];
-const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+pub(super) const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// What of a Pod is outside of `restricted`.
 #[derive(Default)]

@@ -1,11 +1,11 @@
-//! Affinity, as the API server would check it: by then the session's anchor is
-//! there.
+//! Affinity, and an overlay's spread over topologies, as the API server would
+//! check them: by then the session's anchor is there.
 //!
-//! *Source*: `validateAffinity` in `k8s.io/kubernetes/pkg/apis/core/validation`.
+//! *Source*: `validateAffinity` and `validateTopologySpreadConstraints` in `k8s.io/kubernetes/pkg/apis/core/validation`.
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
-    WeightedPodAffinityTerm,
+    TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -15,21 +15,21 @@ use crate::name;
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub fn check(affinity: &Affinity, c: &mut Checks) {
+pub fn check(at: &str, affinity: &Affinity, c: &mut Checks) {
     if let Some(nodes) = &affinity.node_affinity {
-        node("affinity.nodeAffinity", nodes, c);
+        node(&format!("{at}.nodeAffinity"), nodes, c);
     }
     if let Some(near) = &affinity.pod_affinity {
         let required = &near.required_during_scheduling_ignored_during_execution;
         let preferred = &near.preferred_during_scheduling_ignored_during_execution;
         let (required, preferred) = (required.as_deref(), preferred.as_deref());
-        pods("affinity.podAffinity", required, preferred, c);
+        pods(&format!("{at}.podAffinity"), required, preferred, c);
     }
     if let Some(far) = &affinity.pod_anti_affinity {
         let required = &far.required_during_scheduling_ignored_during_execution;
         let preferred = &far.preferred_during_scheduling_ignored_during_execution;
         let (required, preferred) = (required.as_deref(), preferred.as_deref());
-        pods("affinity.podAntiAffinity", required, preferred, c);
+        pods(&format!("{at}.podAntiAffinity"), required, preferred, c);
     }
 }
 
@@ -140,33 +140,86 @@ fn pod(at: &str, term: &PodAffinityTerm, c: &mut Checks) {
         c.name(&at, namespace, name::check_rfc1123_label(namespace, 63));
     }
     let (same, other) = (&term.match_label_keys, &term.mismatch_label_keys);
-    for (list, keys) in [("matchLabelKeys", same), ("mismatchLabelKeys", other)] {
-        for (index, one) in keys.iter().flatten().enumerate() {
-            let at = format!("{at}.{list}[{index}]");
-            key(&at, one, c);
-            let rule = "needs a labelSelector beside it";
-            c.require(term.label_selector.is_some(), &at, one, rule);
-        }
-    }
-    let both = |key: &&String| other.iter().flatten().any(|other| other == *key);
-    if let Some(key) = same.iter().flatten().find(both) {
+    let (same, other) = (same.as_deref(), other.as_deref());
+    let (same, other) = (same.unwrap_or_default(), other.unwrap_or_default());
+    let selector = term.label_selector.as_ref();
+    label_keys(at, "matchLabelKeys", same, selector, c);
+    label_keys(at, "mismatchLabelKeys", other, selector, c);
+    if let Some(key) = same.iter().find(|key| other.contains(key)) {
         let rule = "must not be among mismatchLabelKeys too";
         c.refuse(&format!("{at}.matchLabelKeys"), key, rule);
     }
-    let selected = |key: &&String| {
-        term.label_selector.as_ref().is_some_and(|selector| {
-            let labels = selector.match_labels.iter().flatten();
-            let expressions = selector.match_expressions.iter().flatten();
-            let mut keys = labels
-                .map(|(key, _)| key)
-                .chain(expressions.map(|e| &e.key));
-            keys.any(|selected| selected == *key)
-        })
-    };
-    if let Some(key) = same.iter().flatten().find(selected) {
-        let rule = "must not be in labelSelector too";
+    selects_no(at, same, selector, c);
+}
+
+/// Keys whose values are those of the Pod itself.
+fn label_keys(
+    at: &str,
+    list: &str,
+    keys: &[String],
+    selector: Option<&LabelSelector>,
+    c: &mut Checks,
+) {
+    for (index, one) in keys.iter().enumerate() {
+        let at = format!("{at}.{list}[{index}]");
+        key(&at, one, c);
+        let rule = "needs a labelSelector beside it";
+        c.require(selector.is_some(), &at, one, rule);
+    }
+}
+
+/// The API server adds them to the selector, and refuses what is there already;
+/// not so `mismatchLabelKeys`.
+fn selects_no(at: &str, keys: &[String], selector: Option<&LabelSelector>, c: &mut Checks) {
+    let labels = selector.and_then(|s| s.match_labels.as_ref());
+    let expressions = selector.and_then(|s| s.match_expressions.as_ref());
+    for (index, key) in keys.iter().enumerate() {
+        let selected = labels.is_some_and(|labels| labels.contains_key(key))
+            || expressions.is_some_and(|all| all.iter().any(|one| one.key == *key));
+        let rule = match (selected, keys[..index].contains(key)) {
+            (true, _) => "must not be in labelSelector too",
+            (_, true) => "must not be there twice",
+            _ => continue,
+        };
         c.refuse(&format!("{at}.matchLabelKeys"), key, rule);
     }
+}
+
+pub fn spread(at: &str, one: &TopologySpreadConstraint, c: &mut Checks) {
+    key(&format!("{at}.topologyKey"), &one.topology_key, c);
+    let (skew, when) = (one.max_skew, one.when_unsatisfiable.as_str());
+    c.require(
+        skew > 0,
+        &format!("{at}.maxSkew"),
+        skew,
+        "must be at least 1",
+    );
+    let known = ["DoNotSchedule", "ScheduleAnyway"].contains(&when);
+    let rule = "must be DoNotSchedule or ScheduleAnyway";
+    c.require(known, &format!("{at}.whenUnsatisfiable"), when, rule);
+    if let Some(domains) = one.min_domains {
+        let right = domains > 0 && when == "DoNotSchedule";
+        let rule = "must be at least 1, and counts with DoNotSchedule alone";
+        c.require(right, &format!("{at}.minDomains"), domains, rule);
+    }
+    for (field, policy) in [
+        ("nodeAffinityPolicy", &one.node_affinity_policy),
+        ("nodeTaintsPolicy", &one.node_taints_policy),
+    ] {
+        let policy = policy.as_deref().unwrap_or("Honor");
+        let known = ["Honor", "Ignore"].contains(&policy);
+        c.require(
+            known,
+            &format!("{at}.{field}"),
+            policy,
+            "must be Honor or Ignore",
+        );
+    }
+    let labels = one.label_selector.as_ref();
+    selector(&format!("{at}.labelSelector"), labels, c);
+    let keys = one.match_label_keys.as_deref().unwrap_or_default();
+    label_keys(at, "matchLabelKeys", keys, labels, c);
+    selects_no(at, keys, labels, c);
 }
 
 fn selector(at: &str, selector: Option<&LabelSelector>, c: &mut Checks) {
@@ -212,220 +265,4 @@ fn weight(at: &str, weight: i32, c: &mut Checks) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::super::tests::{problems, refused};
-    use super::*;
-    use crate::spec::SandboxSpec;
-
-    fn with(affinity: Value) -> impl FnOnce(&mut SandboxSpec) {
-        move |spec| spec.affinity = serde_json::from_value(affinity).unwrap()
-    }
-
-    fn of_node(terms: &Value) -> Value {
-        json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})
-    }
-
-    fn good_pod() -> Value {
-        json!({
-            "topologyKey": "kubernetes.io/hostname", "namespaces": ["a"], "namespaceSelector": {},
-            "matchLabelKeys": ["pod-template-hash"], "mismatchLabelKeys": ["example.com/tenant"],
-            "labelSelector": {
-                "matchLabels": {"app": "a"},
-                "matchExpressions": [{"key": "team", "operator": "Exists"}],
-            },
-        })
-    }
-
-    #[test]
-    fn what_the_api_server_takes_is_taken() {
-        let term = json!({
-            "matchExpressions": [
-                {"key": "zone", "operator": "In", "values": ["a", "b"]},
-                {"key": "example.com/gpu", "operator": "DoesNotExist"},
-                {"key": "cores", "operator": "Gt", "values": ["8"]},
-            ],
-            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1.a"]}],
-        });
-        let pods = json!({
-            REQUIRED: [good_pod()],
-            PREFERRED: [{"weight": 100, "podAffinityTerm": good_pod()}],
-        });
-        let all = json!({
-            "nodeAffinity": {
-                REQUIRED: {"nodeSelectorTerms": [term]},
-                PREFERRED: [{"weight": 1, "preference": term}],
-            },
-            "podAffinity": pods,
-            "podAntiAffinity": pods,
-        });
-        assert_eq!(problems(with(all)), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_node_s_term_is_refused_where_it_is_wrong() {
-        let at = format!("affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms");
-        refused(&at, "must have a term", with(of_node(&json!([]))));
-        for (wrong, field, rule) in [
-            (
-                json!({"key": "zone", "operator": "Equals", "values": ["a"]}),
-                "operator",
-                "one of In",
-            ),
-            (
-                json!({"key": "zone", "operator": "In"}),
-                "operator",
-                "needs values",
-            ),
-            (
-                json!({"key": "zone", "operator": "Exists", "values": ["a"]}),
-                "operator",
-                "has no values",
-            ),
-            (
-                json!({"key": "zone", "operator": "Gt", "values": ["1", "2"]}),
-                "operator",
-                "one value",
-            ),
-            (
-                json!({"key": "zone", "operator": "Lt", "values": ["few"]}),
-                "operator",
-                "whole number",
-            ),
-            (json!({"key": "a b", "operator": "Exists"}), "key", "63"),
-            (
-                json!({"key": "zone", "operator": "In", "values": ["a b"]}),
-                "values[0]",
-                "63",
-            ),
-        ] {
-            let field = format!("{at}[0].matchExpressions[0].{field}");
-            let terms = json!([{"matchExpressions": [wrong]}]);
-            refused(&field, rule, with(of_node(&terms)));
-        }
-        for (wrong, field, rule) in [
-            (
-                json!({"key": "metadata.uid", "operator": "In", "values": ["a"]}),
-                "key",
-                "metadata.name",
-            ),
-            (
-                json!({"key": "metadata.name", "operator": "Exists", "values": ["a"]}),
-                "operator",
-                "In or NotIn",
-            ),
-            (
-                json!({"key": "metadata.name", "operator": "In", "values": ["a", "b"]}),
-                "values",
-                "one value",
-            ),
-            (
-                json!({"key": "metadata.name", "operator": "In", "values": ["A"]}),
-                "values[0]",
-                "subdomain",
-            ),
-        ] {
-            let field = format!("{at}[0].matchFields[0].{field}");
-            let terms = json!([{"matchFields": [wrong]}]);
-            refused(&field, rule, with(of_node(&terms)));
-        }
-        for weight in [0, 101, -1] {
-            let preferred = json!([{"weight": weight, "preference": {}}]);
-            let field = format!("affinity.nodeAffinity.{PREFERRED}[0].weight");
-            refused(
-                &field,
-                "1 to 100",
-                with(json!({"nodeAffinity": {PREFERRED: preferred}})),
-            );
-        }
-    }
-
-    #[test]
-    fn a_pod_s_term_is_refused_where_it_is_wrong() {
-        for (pointer, wrong, field, rule) in [
-            ("/topologyKey", json!(""), "topologyKey", "label key"),
-            (
-                "/namespaces/0",
-                json!("A"),
-                "namespaces[0]",
-                "RFC 1123 label",
-            ),
-            (
-                "/labelSelector/matchLabels",
-                json!({"a b": "c"}),
-                "labelSelector.matchLabels",
-                "63",
-            ),
-            (
-                "/labelSelector/matchLabels",
-                json!({"a": "b c"}),
-                "labelSelector.matchLabels.a",
-                "63",
-            ),
-            (
-                "/labelSelector/matchExpressions/0/operator",
-                json!("Gt"),
-                "labelSelector.matchExpressions[0].operator",
-                "one of In",
-            ),
-            (
-                "/namespaceSelector",
-                json!({"matchLabels": {"a": "b c"}}),
-                "namespaceSelector.matchLabels.a",
-                "63",
-            ),
-            ("/matchLabelKeys", json!(["a b"]), "matchLabelKeys[0]", "63"),
-            (
-                "/matchLabelKeys",
-                json!(["example.com/tenant"]),
-                "matchLabelKeys",
-                "mismatchLabelKeys too",
-            ),
-            (
-                "/matchLabelKeys",
-                json!(["team"]),
-                "matchLabelKeys",
-                "labelSelector too",
-            ),
-            (
-                "/matchLabelKeys",
-                json!(["app"]),
-                "matchLabelKeys",
-                "labelSelector too",
-            ),
-        ] {
-            let mut term = good_pod();
-            *term.pointer_mut(pointer).unwrap() = wrong;
-            for (kind, list, inner) in [
-                (
-                    "podAffinity",
-                    json!({REQUIRED: [term.clone()]}),
-                    format!("{REQUIRED}[0]"),
-                ),
-                (
-                    "podAntiAffinity",
-                    json!({PREFERRED: [{"weight": 5, "podAffinityTerm": term.clone()}]}),
-                    format!("{PREFERRED}[0].podAffinityTerm"),
-                ),
-            ] {
-                let field = format!("affinity.{kind}.{inner}.{field}");
-                refused(&field, rule, with(json!({kind: list})));
-            }
-        }
-        let alone = json!({"topologyKey": "a", "matchLabelKeys": ["b"]});
-        let field = format!("affinity.podAffinity.{REQUIRED}[0].matchLabelKeys[0]");
-        refused(
-            &field,
-            "needs a labelSelector",
-            with(json!({"podAffinity": {REQUIRED: [alone]}})),
-        );
-        let field = format!("affinity.podAffinity.{PREFERRED}[0].weight");
-        let heavy = json!([{"weight": 101, "podAffinityTerm": good_pod()}]);
-        refused(
-            &field,
-            "1 to 100",
-            with(json!({"podAffinity": {PREFERRED: heavy}})),
-        );
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use super::Checks;
 use super::repo::holds_credential;
 use crate::name;
+use crate::spec::server::Server;
 use crate::spec::{Problem, SandboxSpec};
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
@@ -10,8 +11,7 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     c.name("envPrefix", &spec.env_prefix, prefix);
     if let Some(server) = &spec.server {
         let shown = super::redact_url(server);
-        let rule =
-            "must be an http:// or https:// URL without credentials, blanks or control characters";
+        let rule = "must be an http:// or https:// URL of a name or an address in its usual form, without credentials, blanks or control characters";
         c.require(is_http_url(server), "server", shown, rule);
     }
     for (field, value) in [("hostId", spec.host_id()), ("hostName", spec.host_name())] {
@@ -87,20 +87,7 @@ pub fn passthrough(key: &str, value: Option<&str>, prefix: &str) -> Result<(), P
 }
 
 fn is_http_url(url: &str) -> bool {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
-    let Some(rest) = rest else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
-    // The colons of an IPv6 address stand in brackets.
-    let after = authority.rsplit(']').next().unwrap_or("");
-    let port = after.split_once(':').map(|(_, port)| port);
-    !authority.is_empty()
-        && !authority.starts_with(':')
-        && port.is_none_or(|port| port.parse::<u16>().is_ok())
-        && !authority.contains('@')
-        && url.bytes().all(|b| b.is_ascii_graphic())
-        && !holds_credential(url)
+    Server::of(url).is_some() && url.bytes().all(|b| b.is_ascii_graphic()) && !holds_credential(url)
 }
 
 #[cfg(test)]
@@ -171,6 +158,9 @@ mod tests {
             "http://u:hunter2?w@s",
             "http://u:hunter2/w@s",
             "http://s/a b",
+            "http://10.1.2.3\\@s",
+            "http://0x7f.1",
+            "http://s:0",
         ] {
             refused("server", "http:// or https:// URL", |s| {
                 s.server = Some(bad.into());

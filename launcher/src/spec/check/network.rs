@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use super::Checks;
+use crate::spec::server::{Host, Server};
 use crate::spec::{METADATA, NetworkPolicy, SandboxSpec};
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
@@ -14,22 +15,20 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     if !policy.egress.is_empty() {
         return;
     }
-    let server = spec.server.as_deref();
-    // What ssh's short form names is a host as well, but never a URL.
-    let repo = spec.repo.as_ref().map(|repo| repo.url.as_str());
-    for (field, url) in [("server", server), ("repo.url", repo)] {
-        if let Some(name) = url
-            .and_then(host)
-            .filter(|host| host.parse::<IpAddr>().is_err())
-        {
-            let rule = format!(
-                "{name} is a name, and a NetworkPolicy knows only addresses; give the range of its addresses with --egress"
-            );
-            c.refuse(field, super::redact_url(url.unwrap_or_default()), rule);
-        } else if field == "repo.url" && url.is_some() {
-            let rule = "a NetworkPolicy lets it be reached only within a range given with --egress";
-            c.refuse(field, super::redact_url(url.unwrap_or_default()), rule);
-        }
+    let server = spec.server.as_deref().unwrap_or_default();
+    if let Some(Server {
+        host: Host::Name(name),
+        ..
+    }) = Server::of(server)
+    {
+        let rule = format!(
+            "{name} is a name, and a NetworkPolicy knows only addresses; give the range of its addresses with --egress"
+        );
+        c.refuse("server", super::redact_url(server), rule);
+    }
+    if let Some(repo) = &spec.repo {
+        let rule = "a NetworkPolicy knows only addresses; give the range of those of its server with --egress";
+        c.refuse("repo.url", super::redact_url(&repo.url), rule);
     }
 }
 
@@ -38,17 +37,6 @@ pub fn ranges(policy: &NetworkPolicy, c: &mut Checks) {
         if let Some(rule) = wrong_range(cidr) {
             c.refuse(&format!("networkPolicy.egress[{index}]"), cidr, rule);
         }
-    }
-}
-
-/// The host of a URL, without its port; `None` when it is no URL.
-fn host(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let server = authority.rsplit('@').next()?;
-    match server.strip_prefix('[') {
-        Some(v6) => v6.split(']').next(),
-        None => server.split(':').next(),
     }
 }
 

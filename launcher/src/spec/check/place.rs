@@ -28,7 +28,7 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     }
     tolerations(spec, c);
     if let Some(affinity) = &spec.affinity {
-        super::affinity::check(affinity, c);
+        super::affinity::check("affinity", affinity, c);
     }
 }
 
