@@ -303,12 +303,7 @@ impl Launches {
 }
 
 /// Carries launches out, so many at a time.
-pub(crate) async fn many(
-    engine: Engine,
-    orders: VecDeque<Order>,
-    at_once: usize,
-    work: Work,
-) {
+pub(crate) async fn many(engine: Engine, orders: VecDeque<Order>, at_once: usize, work: Work) {
     work.begun.store(true, Ordering::SeqCst);
     let (cancelled, bound) = (work.cancelled.clone(), clean_up_bound(orders.len()));
     let all = async move {

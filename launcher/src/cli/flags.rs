@@ -21,7 +21,13 @@ fn own() -> impl Iterator<Item = &'static Field> {
 pub struct SessionFlags(pub Layer);
 
 fn of_session() -> impl Iterator<Item = &'static Field> {
-    let paths = ["labels", "owner", "ttl", "networkPolicy", "networkPolicy.egress"];
+    let paths = [
+        "labels",
+        "owner",
+        "ttl",
+        "networkPolicy",
+        "networkPolicy.egress",
+    ];
     own().filter(move |field| paths.contains(&field.path))
 }
 

@@ -170,5 +170,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Failed> {
 }
 
 fn no_such(name: &str, namespace: &str) -> String {
-    format!("sandbox {name} does not exist in namespace {namespace}; see: podcradle list (and for shared sessions podcradle session list)")
+    format!(
+        "sandbox {name} does not exist in namespace {namespace}; see: podcradle list (and for shared sessions podcradle session list)"
+    )
 }

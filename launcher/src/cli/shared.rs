@@ -66,8 +66,12 @@ fn spec_of(global: &Global, args: &SessionCreate) -> Result<SessionSpec, Problem
         None => name::check_rfc1123_label(label, name::MAX_LABEL).err(),
     };
     let mut flags = global.flags.clone();
-    flags.settings.extend(args.fields.0.settings.iter().cloned());
-    flags.problems.extend(args.fields.0.problems.iter().cloned());
+    flags
+        .settings
+        .extend(args.fields.0.settings.iter().cloned());
+    flags
+        .problems
+        .extend(args.fields.0.problems.iter().cloned());
     let merged = merge(&flags, &global.environment, &[&global.config]);
     let session = args.session.clone();
     let made = merged.finish_session(session.unwrap_or_else(|| name::generate(label)));

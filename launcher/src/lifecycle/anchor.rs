@@ -44,14 +44,12 @@ impl Run<'_> {
             first = deadline;
             let found = match begun {
                 Ok((made, pod)) if self.is_mine(&made) => {
-                    return Ok(match pod {
-                        Some(pod) => Claim::Gated(made.bare(), pod),
-                        None => {
-                            self.made.anchor = Tried::Yes(made.bare());
-                            self.say_created("service", &name);
-                            Claim::Make(made.bare())
-                        }
-                    });
+                    if let Some(pod) = pod {
+                        return Ok(Claim::Gated(made.bare(), pod));
+                    }
+                    self.made.anchor = Tried::Yes(made.bare());
+                    self.say_created("service", &name);
+                    return Ok(Claim::Make(made.bare()));
                 }
                 // The answer was lost, and another attempt was first.
                 Ok((theirs, _)) => theirs,
@@ -199,9 +197,9 @@ impl Run<'_> {
             .await
     }
 
-    /// A gated Pod of an earlier attempt goes, since its token is not ours; the
-    /// next one has the generation that its record has got.
-    async fn replace(&mut self, gated: &Holder, deadline: Deadline) -> Result<(), Stop> {
+    /// A gated Pod goes, of an earlier attempt since its token is not ours, or
+    /// since there is a Secret of its generation; the next has another one.
+    pub(super) async fn replace(&mut self, gated: &Holder, deadline: Deadline) -> Result<(), Stop> {
         let Owner { name, uid } = gated.owner();
         delete_uid::<Pod>(self.cluster, "pods", &name, uid, deadline).await?;
         self.wait_gone(gated, deadline).await?;

@@ -125,7 +125,7 @@ impl Made {
             let holder = match known.take() {
                 Some(holder) => holder,
                 None => match self.find(cluster, deadline).await? {
-                    Found::Ours(holder) => holder,
+                    Found::Ours(holder) => *holder,
                     Found::Not(held) => return Ok(held),
                 },
             };
@@ -163,7 +163,7 @@ impl Made {
         // What cannot be read is this launch's all the same.
         Ok(match found.record().filter(|r| r.attempt != self.attempt) {
             Some(theirs) => Found::Not(Held::Theirs(theirs.generation)),
-            None => Found::Ours(found),
+            None => Found::Ours(Box::new(found)),
         })
     }
 
@@ -231,7 +231,7 @@ impl Made {
             let holder = match known.take() {
                 Some(holder) => holder,
                 None => match self.find(cluster, deadline).await? {
-                    Found::Ours(holder) => holder,
+                    Found::Ours(holder) => *holder,
                     Found::Not(held) => return Ok(held),
                 },
             };
@@ -248,7 +248,7 @@ impl Made {
 /// What has become of the holder of the record.
 enum Found {
     /// It is there, and this attempt's.
-    Ours(Holder),
+    Ours(Box<Holder>),
     /// It is not there, or another attempt's.
     Not(Held),
 }

@@ -64,7 +64,9 @@ pub async fn delete_shared(
     timeout: Duration,
 ) -> Result<Deleted, Error> {
     let deadline = Deadline::after(timeout);
-    let found = cluster.service(&name, deadline.unless_unreachable()).await?;
+    let found = cluster
+        .service(&name, deadline.unless_unreachable())
+        .await?;
     whole(&cluster, &name, found, true, deadline).await
 }
 
@@ -101,7 +103,8 @@ async fn whole(
         }
     }
     let (mut pods, version) = cluster.pods(Some(name), deadline).await?;
-    pods.retain(|pod| is_in_session(pod) == shared);
+    let of_it = |pod: &Pod| pod.labels().get(SESSION).is_some_and(|of| of == name);
+    pods.retain(|pod| of_it(pod) && is_in_session(pod) == shared);
     if !pods.is_empty() {
         deleted = Deleted::Gone;
     }

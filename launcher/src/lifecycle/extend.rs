@@ -9,8 +9,8 @@ use kube::ResourceExt;
 
 use super::find::{Found, find};
 use super::holder::{Holder, is_owned_by};
-use super::shared::is_shared;
 use super::launch::{after, plus};
+use super::shared::is_shared;
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::manifest::{EXPIRES, MAKING, OWNER, SESSION};
 

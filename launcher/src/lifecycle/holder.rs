@@ -132,7 +132,11 @@ impl Holder {
     /// What a write needs to know of it: a process may hold a thousand.
     pub(super) fn bare(&self) -> Self {
         let needed = |key: &str| self.kind == Kind::Pod && [RECORD, EXPIRES].contains(&key);
-        let annotations: BTreeMap<_, _> = self.meta.annotations.iter().flatten()
+        let annotations: BTreeMap<_, _> = self
+            .meta
+            .annotations
+            .iter()
+            .flatten()
             .filter(|(key, _)| needed(key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
@@ -235,8 +239,16 @@ impl Holder {
         };
         let (resource, name) = (self.kind.resource(), self.name());
         let deleted = match self.kind {
-            Kind::Anchor => cluster.delete::<Service>(resource, name, exactly, deadline).await,
-            Kind::Pod => cluster.delete::<Pod>(resource, name, exactly, deadline).await,
+            Kind::Anchor => {
+                cluster
+                    .delete::<Service>(resource, name, exactly, deadline)
+                    .await
+            }
+            Kind::Pod => {
+                cluster
+                    .delete::<Pod>(resource, name, exactly, deadline)
+                    .await
+            }
         };
         deleted.map(drop)
     }
@@ -258,7 +270,9 @@ impl Holder {
                     metadata,
                     ..Pod::default()
                 };
-                Watch::of_object(cluster, resource, &pod).gone(&pod, deadline).await
+                Watch::of_object(cluster, resource, &pod)
+                    .gone(&pod, deadline)
+                    .await
             }
         }
     }
@@ -266,6 +280,10 @@ impl Holder {
 
 /// Whether it belongs to the object of this uid.
 pub(super) fn is_owned_by<K: kube::Resource>(object: &K, uid: Option<&str>) -> bool {
-    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    let owners = object
+        .meta()
+        .owner_references
+        .as_deref()
+        .unwrap_or_default();
     owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
 }

@@ -125,7 +125,11 @@ pub(crate) async fn launch(
     run.turn = None;
     let _turn = engine.cleaners.acquire().await;
     let mut failure = Box::pin(run.fail(stop)).await;
-    if let Some(session) = run.session.take().filter(|_| failure.reason == Reason::DeletedBySomeone) {
+    if let Some(session) = run
+        .session
+        .take()
+        .filter(|_| failure.reason == Reason::DeletedBySomeone)
+    {
         let went = Box::pin(engine.sessions.look_again(&engine.cluster, &session));
         if let Some(why) = went.await {
             (failure.message, failure.hint) = (why.message, why.hint);
@@ -201,37 +205,42 @@ impl Run<'_> {
             let reach = deadline.unless_unreachable();
             Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
         }
-        let (holder, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
-            Claim::Make(anchor) => {
-                let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
-                self.say_let_go(&mut timings);
-                (anchor, pod, seen, None)
-            }
-            Claim::Gated(holder, pod) => {
-                let session = self.session.clone().ok_or_else(stop::gone)?;
-                let (pod, seen) = Box::pin(self.let_go(&session.anchor, &pod, deadline)).await?;
-                self.say_let_go(&mut timings);
-                (holder, pod, seen, None)
-            }
-            Claim::Join(holder, pod, record) => {
-                self.made.pod = Tried::Yes(owner_of(&*pod));
-                // Its uid is not known: it goes with its Pod.
-                let name = manifest::secret_name(&record.spec.sandbox, record.generation);
-                self.made.secret = Tried::Sent(name);
-                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                (holder, pod, seen, Some(record))
-            }
-            Claim::Done(holder, pod, record) => {
-                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                let uid = pod.uid().unwrap_or_default();
-                timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
-                let expires = match &self.session {
-                    Some(session) => session.expires.map(|t| t.to_string()),
-                    None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
-                };
-                return Ok(self.launched(&record, uid, expires, timings));
+        let (holder, pod, seen, earlier) = loop {
+            match Box::pin(self.claim(deadline)).await? {
+                Claim::Make(anchor) => {
+                    let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
+                    break (anchor, pod, seen, None);
+                }
+                Claim::Gated(holder, gated) => {
+                    let made = Box::pin(self.let_go_or_replace(&holder, &gated, deadline)).await?;
+                    if let Some((pod, seen)) = made {
+                        break (holder, pod, seen, None);
+                    }
+                }
+                Claim::Join(holder, pod, record) => {
+                    self.made.pod = Tried::Yes(owner_of(&*pod));
+                    // Its uid is not known: it goes with its Pod.
+                    let name = manifest::secret_name(&record.spec.sandbox, record.generation);
+                    self.made.secret = Tried::Sent(name);
+                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                    break (holder, pod, seen, Some(record));
+                }
+                Claim::Done(holder, pod, record) => {
+                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                    let uid = pod.uid().unwrap_or_default();
+                    timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
+                    let expires = match &self.session {
+                        Some(session) => session.expires.map(|t| t.to_string()),
+                        None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
+                    };
+                    return Ok(self.launched(&record, uid, expires, timings));
+                }
             }
         };
+        if earlier.is_none() {
+            timings.gate_removed_ms = self.elapsed_ms();
+            self.say(LaunchEvent::GateRemoved);
+        }
         let uid = pod.uid().unwrap_or_default();
         timings.started_ms = self.started(pod, seen, deadline).await?;
         self.take_turn().await;
@@ -345,11 +354,6 @@ impl Run<'_> {
             Some(session) => session.lease.as_deref(),
             None => self.spec.owner.as_deref(),
         }
-    }
-
-    fn say_let_go(&self, timings: &mut Timings) {
-        timings.gate_removed_ms = self.elapsed_ms();
-        self.say(LaunchEvent::GateRemoved);
     }
 
     /// As the record says: an earlier attempt may have had another spec.

@@ -28,10 +28,7 @@ pub fn session_policy(spec: &SessionSpec, id: &str, anchor: &Owner) -> Option<Ne
 }
 
 fn labels(spec: &SessionSpec, id: &str) -> BTreeMap<String, String> {
-    let ours = [
-        (SESSION, spec.session.clone()),
-        (LAUNCH_ID, id.to_owned()),
-    ];
+    let ours = [(SESSION, spec.session.clone()), (LAUNCH_ID, id.to_owned())];
     let ours = ours.into_iter().chain(profile_labels(spec.profile));
     let mut labels = spec.labels.clone();
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value)));

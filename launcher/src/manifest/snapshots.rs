@@ -143,10 +143,7 @@ fn objects(spec: &SandboxSpec) -> Value {
         name: name.into(),
         uid: uid.into(),
     };
-    let anchor = owner(
-        spec.session_name(),
-        "00000000-0000-4000-8000-000000000001",
-    );
+    let anchor = owner(spec.session_name(), "00000000-0000-4000-8000-000000000001");
     let token = Token::read("a test", "0123456789abcdef0123456789abcdef".as_bytes()).unwrap();
     let expires: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
     let record = Record::launching(spec, 1, "attempt");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::cleanup::{Made, Tried};
 use super::super::holder::{Holder, Kind};
 use super::super::launch::{Engine, SLACK, after, plus};
-use super::super::stop::{self, Stop};
 use super::super::owner;
+use super::super::stop::{self, Stop};
 use super::list::SharedSession;
 use crate::cluster::{Deadline, Error};
 use crate::launching::Cancelled;
@@ -71,7 +71,10 @@ async fn steps(
     let deadline = Deadline::after(timeout);
     let mut reach = deadline.unless_unreachable();
     let owner = spec.owner.clone();
-    if let Some(owner) = owner.as_ref().filter(|name| engine.owners.renewed(name).is_none()) {
+    if let Some(owner) = owner
+        .as_ref()
+        .filter(|name| engine.owners.renewed(name).is_none())
+    {
         // Before its session, so that none names a Lease that is not there.
         owner::ensure(cluster, owner, false, reach).await?;
     }
@@ -79,7 +82,10 @@ async fn steps(
         let wanted = manifest::session(&spec, &made.launch_id, after(timeout + SLACK));
         let mut in_doubt = false;
         made.has_begun(Some(&spec.session));
-        let error = match cluster.create("services", &wanted, &mut in_doubt, reach).await {
+        let error = match cluster
+            .create("services", &wanted, &mut in_doubt, reach)
+            .await
+        {
             Ok(anchor) => break anchor,
             Err(error) => error,
         };

@@ -36,7 +36,9 @@ impl SharedSession {
     pub(super) fn of(cluster: &Cluster, anchor: &Holder, sandboxes: usize) -> Self {
         let annotation = |key: &str| anchor.annotation(key).map(str::to_owned);
         let expires = annotation(EXPIRES);
-        let end = expires.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
+        let end = expires
+            .as_ref()
+            .and_then(|text| text.parse::<Timestamp>().ok());
         let state = if anchor.is_going() {
             "Deleting"
         } else if end.is_some_and(|end| end <= Timestamp::now()) {

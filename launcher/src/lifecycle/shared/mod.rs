@@ -43,7 +43,8 @@ pub(crate) struct Known {
 
 impl Known {
     fn is_over(&self) -> bool {
-        self.expires.is_some_and(|expires| expires <= Timestamp::now())
+        self.expires
+            .is_some_and(|expires| expires <= Timestamp::now())
     }
 }
 
@@ -84,8 +85,8 @@ impl Sessions {
         *known = None;
         let found = cluster.service(name, deadline.unless_unreachable()).await;
         let read = found.map_err(Stop::from).and_then(|found| {
-            let session = usable_one(name, found.as_ref())?;
-            Ok(Arc::new(session))
+            let session = usable_one(name, found.as_ref());
+            session.map(Arc::new)
         });
         if read.is_err() {
             self.forget(name);
@@ -111,7 +112,7 @@ impl Sessions {
 }
 
 /// The session, when a sandbox may go into it.
-fn usable_one(name: &str, found: Option<&Service>) -> Result<Known, Failure> {
+fn usable_one(name: &str, found: Option<&Service>) -> Result<Known, Stop> {
     let anchor = found.ok_or_else(|| {
         let hint = format!("make it: podcradle session create {name}");
         stop::no_session(name, "does not exist", hint)
@@ -123,18 +124,18 @@ fn usable_one(name: &str, found: Option<&Service>) -> Result<Known, Failure> {
             "is a Service that podcradle did not make"
         };
         let hint = "take another name: podcradle session list names those there are";
-        return Err(stop::no_session(name, how, hint));
+        return Err(stop::no_session(name, how, hint).into());
     }
     let another = "make another: podcradle session create";
     if is_going(anchor) {
-        return Err(stop::no_session(name, "is being deleted", another));
+        return Err(stop::no_session(name, "is being deleted", another).into());
     }
     let annotation = |key: &str| anchor.annotations().get(key);
     if annotation(MAKING).is_some() {
         let hint = format!(
             "launch once podcradle session create has ended; if it was killed: podcradle session delete {name}"
         );
-        return Err(stop::no_session(name, "is still being made", hint));
+        return Err(stop::no_session(name, "is still being made", hint).into());
     }
     let known = Known {
         anchor: owner_of(anchor),
@@ -142,7 +143,7 @@ fn usable_one(name: &str, found: Option<&Service>) -> Result<Known, Failure> {
         expires: annotation(EXPIRES).and_then(|text| text.parse().ok()),
     };
     if known.is_over() {
-        return Err(stop::no_session(name, "has expired", another));
+        return Err(stop::no_session(name, "has expired", another).into());
     }
     Ok(known)
 }

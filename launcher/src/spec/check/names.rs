@@ -42,7 +42,8 @@ fn of_session(spec: &SandboxSpec, session: &str, c: &mut Checks) {
     c.name("session", session, name);
     let rule = "must be another name than the session's, which its anchor has";
     c.require(session != spec.sandbox, "sandbox", &spec.sandbox, rule);
-    let rule = "is the session's, set by podcradle session create; a sandbox in it has none of its own";
+    let rule =
+        "is the session's, set by podcradle session create; a sandbox in it has none of its own";
     if let Some(owner) = &spec.owner {
         c.refuse("owner", owner, rule);
     }
@@ -64,7 +65,12 @@ fn labels(labels: &BTreeMap<String, String>, profile: Profile, c: &mut Checks) {
     for (key, value) in labels {
         label(c, "labels", key, value);
         let rule = "is a label that podcradle or Kubernetes sets";
-        c.require(!reserved(key, profile), &format!("labels.{key}"), value, rule);
+        c.require(
+            !reserved(key, profile),
+            &format!("labels.{key}"),
+            value,
+            rule,
+        );
     }
 }
 
@@ -121,7 +127,9 @@ mod tests {
     fn a_sandbox_in_a_session_leaves_to_it_what_is_the_sessions() {
         let shared = |s: &mut SandboxSpec| s.session = Some("team".into());
         assert_eq!(problems(shared), Vec::<String>::new());
-        refused("session \"9\"", "RFC 1035", |s| s.session = Some("9".into()));
+        refused("session \"9\"", "RFC 1035", |s| {
+            s.session = Some("9".into());
+        });
         refused("sandbox", "another name than the session's", |s| {
             s.session = Some(s.sandbox.clone());
         });
@@ -155,8 +163,17 @@ mod tests {
             });
         });
         let wrong = wrong.unwrap_err();
-        for field in ["session", "owner", "labels.podcradle.dev/x", "ttl", "networkPolicy.egress[0]"] {
-            assert!(wrong.lines().any(|line| line.starts_with(field)), "{field}: {wrong}");
+        for field in [
+            "session",
+            "owner",
+            "labels.podcradle.dev/x",
+            "ttl",
+            "networkPolicy.egress[0]",
+        ] {
+            assert!(
+                wrong.lines().any(|line| line.starts_with(field)),
+                "{field}: {wrong}"
+            );
         }
         assert_eq!(wrong.lines().count(), 5, "{wrong}");
     }
