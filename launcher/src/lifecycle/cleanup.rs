@@ -68,7 +68,19 @@ impl Made {
     /// # Errors
     /// One line for each object that may still be there, with the reason.
     pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
+        let done = self.delete_by(cluster, deadline).await;
+        if done.is_ok() || !logins.took_all_until(deadline).await {
+            return done;
+        }
+        self.delete_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn delete_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
         let mut held = Held::Ours;
         match self.delete_anchor(cluster, deadline).await {
@@ -171,7 +183,19 @@ impl Made {
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
     pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
+        let done = self.keep_by(cluster, deadline).await;
+        if done.is_ok() || !logins.took_all_until(deadline).await {
+            return done;
+        }
+        self.keep_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn keep_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
         match self.keep_anchor(cluster, deadline).await {
             Ok(Held::Ours) => {}
