@@ -417,6 +417,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_try_that_is_never_answered_takes_ten_seconds() {
+        let cluster = Cluster::of(|_| std::future::pending());
+        let api = cluster.api::<Pod>();
+        for (given, taken) in [(300, 10), (4, 4)] {
+            let begun = Instant::now();
+            let call = cluster.what("get", "pods", "a");
+            let deadline = Deadline::after(Duration::from_secs(given));
+            let read = cluster.once(call, deadline, api.get("a")).await;
+            assert!(matches!(read, Err(Error::TimedOut { .. })), "{read:?}");
+            assert_eq!(begun.elapsed().as_secs(), taken);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_webhook_that_is_down_is_asked_again_but_for_what_it_would_create() {
         let down = "Internal error occurred: failed calling webhook \"w\"";
         assert!(read("patch", vec![(500, down); 3]).await.is_ok());
