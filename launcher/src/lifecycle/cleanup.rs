@@ -17,6 +17,9 @@ use crate::name;
 
 /// Longest a clean-up may take.
 pub(super) const BOUND: Duration = Duration::from_secs(30);
+/// The anchor's share of it: one that cannot be deleted keeps nobody from the
+/// Pod and the token.
+const ANCHOR: Duration = Duration::from_secs(20);
 /// How long the Pod of a failed launch is kept for a look.
 const KEPT: Duration = Duration::from_hours(1);
 
@@ -94,32 +97,58 @@ impl Made {
     /// # Errors
     /// One line for each object that may still be there, with the reason.
     pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.delete_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
+            return done;
+        }
+        self.delete_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn delete_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
         let mut held = Held::Ours;
-        match self.delete_holder(cluster, deadline).await {
+        // The others wait only so long for an anchor. Whether they are to go, the
+        // Pod says itself in a shared session.
+        let of_holder = match self.kind {
+            Kind::Anchor => Deadline::after(ANCHOR),
+            Kind::Pod => deadline,
+        };
+        match self.delete_holder(cluster, of_holder).await {
             Ok(found) => held = found,
             Err(error) => left.push(error.to_string()),
         }
         if held == Held::Theirs(self.generation) {
             return Ok(held);
         }
-        if self.kind == Kind::Anchor
-            && let Err(error) = self.delete_pod(cluster, deadline).await
-        {
-            left.push(error.to_string());
-        }
-        if let Err(error) = self.delete_secret(cluster, deadline).await {
-            left.push(error.to_string());
-        }
+        let pod = async {
+            match self.kind {
+                Kind::Anchor => self.delete_pod(cluster, deadline).await,
+                Kind::Pod => Ok(()),
+            }
+        };
+        let secret = async {
+            // Whose it is now, nobody knows.
+            if self.kind == Kind::Pod && !left.is_empty() {
+                return Ok(());
+            }
+            self.delete_secret(cluster, deadline).await
+        };
+        let (pod, secret) = tokio::join!(pod, secret);
+        left.extend(
+            [pod, secret]
+                .into_iter()
+                .filter_map(Result::err)
+                .map(|e| e.to_string()),
+        );
         if left.is_empty() { Ok(held) } else { Err(left) }
     }
 
-    async fn delete_holder(
-        &mut self,
-        cluster: &Cluster,
-        deadline: Deadline,
-    ) -> Result<Held, Error> {
+    async fn delete_holder(&self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
         let mut known = self.known();
         loop {
             let holder = match known.take() {
@@ -167,7 +196,7 @@ impl Made {
         })
     }
 
-    async fn delete_pod(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
+    async fn delete_pod(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
         let (name, uid) = match &self.pod {
             Tried::No => return Ok(()),
             Tried::Yes(pod) => (pod.name.clone(), pod.uid.clone()),
@@ -187,7 +216,7 @@ impl Made {
     /// Deletes the token's Secret, but not what else may have its name: where
     /// its uid is not known, the collector takes it with its Pod.
     pub(super) async fn delete_secret(
-        &mut self,
+        &self,
         cluster: &Cluster,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -208,9 +237,21 @@ impl Made {
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
     pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.keep_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
+            return done;
+        }
+        self.keep_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn keep_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
-        match self.keep_holder(cluster, deadline).await {
+        match self.keep_holder(cluster, Deadline::after(ANCHOR)).await {
             Ok(Held::Ours) => {}
             Ok(theirs) => return Ok(theirs),
             Err(error) => left.push(error.to_string()),
@@ -225,7 +266,7 @@ impl Made {
         }
     }
 
-    async fn keep_holder(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
+    async fn keep_holder(&self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
         let mut known = self.known();
         loop {
             let holder = match known.take() {
@@ -278,5 +319,59 @@ where
         // Another uid under this name: ours is gone.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use kube::api::ObjectMeta;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// All three, and a server that answers nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_silent_is_given_up_within_the_bound() {
+        let cluster = Cluster::of(|_| std::future::pending());
+        let owner = |uid: &str| {
+            let (name, uid) = ("a".to_owned(), uid.to_owned());
+            Tried::Yes(Owner { name, uid })
+        };
+        let name = Some("a".to_owned());
+        let metadata = ObjectMeta {
+            name,
+            ..ObjectMeta::default()
+        };
+        let anchor = Service {
+            metadata,
+            ..Service::default()
+        };
+        let mut made = Made {
+            anchor: Tried::Yes((&anchor).into()),
+            pod: owner("p"),
+            secret: owner("s"),
+            ..Made::default()
+        };
+        for (keep, named) in [
+            (false, &["services", "pods", "secrets"][..]),
+            (true, &["services", "secrets"]),
+        ] {
+            let begun = Instant::now();
+            let left = if keep {
+                made.keep(&cluster).await
+            } else {
+                made.delete(&cluster).await
+            };
+            assert!(begun.elapsed() <= BOUND, "{:?}", begun.elapsed());
+            let left = left.unwrap_err();
+            assert_eq!(left.len(), named.len(), "{left:?}");
+            for (line, resource) in left.iter().zip(named) {
+                assert!(
+                    line.contains(resource) && line.contains("no answer"),
+                    "{line}"
+                );
+            }
+        }
     }
 }

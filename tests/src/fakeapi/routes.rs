@@ -42,6 +42,8 @@ struct Request {
     name: Option<String>,
     /// From which version, for a watch.
     watch: Option<u64>,
+    /// Nothing is to be stored.
+    dry: bool,
 }
 
 async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: Bytes) -> Response {
@@ -64,6 +66,7 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
         resource,
         name,
         watch,
+        dry: query.contains("dryRun=All"),
     };
     let fault = {
         let mut shared = server.lock();
@@ -140,7 +143,7 @@ impl Server {
                 .store
                 .get(resource, name)
                 .map_or_else(|| refusal(404), object),
-            ("POST", _) => self.create(resource, body),
+            ("POST", _) => self.create(resource, body, request.dry),
             ("PATCH", Some(name)) => self.patch(resource, name, &body),
             ("DELETE", Some(name)) => {
                 let deleted = self
@@ -153,9 +156,12 @@ impl Server {
         }
     }
 
-    fn create(&self, resource: &str, mut body: Value) -> Response {
+    fn create(&self, resource: &str, mut body: Value, dry: bool) -> Response {
         let mut shared = self.lock();
         (shared.admission)(resource, &mut body);
+        if dry {
+            return object(&body);
+        }
         let created = shared.store.create(resource, body);
         drop(shared);
         created.map_or_else(|| exists(resource), |event| self.tell(resource, event))

@@ -11,6 +11,7 @@ mod program;
 mod reach;
 mod say;
 mod shared;
+mod silent;
 mod support;
 mod weather;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     reach::add(&mut suite);
     say::add(&mut suite);
     shared::add(&mut suite);
+    silent::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }
