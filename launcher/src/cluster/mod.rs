@@ -156,6 +156,22 @@ impl Deadline {
     }
 }
 
+/// Whether credentials are read from now on.
+pub(crate) struct Logins(watch::Receiver<usize>);
+
+impl Logins {
+    /// Whether that took what there was until `deadline`, so that all may begin
+    /// anew: a slow exec plugin has a bound of its own. Returns once they are read.
+    pub(crate) async fn took_all_until(mut self, deadline: Deadline) -> bool {
+        let read = *self.0.borrow() > 0 || self.0.has_changed().unwrap_or(false);
+        if read && deadline.is_over() {
+            // Fails when nobody will ever read any.
+            let _ = self.0.wait_for(|readers| *readers == 0).await;
+        }
+        read && deadline.is_over()
+    }
+}
+
 impl Cluster {
     /// Clients for the cluster that `source` leads to; nothing is sent yet. They
     /// belong to the runtime this is called on.
@@ -214,6 +230,12 @@ impl Cluster {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
         Api::namespaced(self.renewals.clone(), &self.namespace)
+    }
+
+    pub(crate) fn logins(&self) -> Logins {
+        let mut reading = self.reading.clone();
+        reading.mark_unchanged();
+        Logins(reading)
     }
 
     pub(crate) fn what(&self, verb: &'static str, resource: &'static str, name: &str) -> Call {

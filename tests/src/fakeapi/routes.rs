@@ -42,6 +42,8 @@ struct Request {
     name: Option<String>,
     /// From which version, for a watch.
     watch: Option<u64>,
+    /// Nothing is to be stored.
+    dry: bool,
 }
 
 async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: Bytes) -> Response {
@@ -64,6 +66,7 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
         resource,
         name,
         watch,
+        dry: query.contains("dryRun=All"),
     };
     let fault = {
         let mut shared = server.lock();
@@ -140,7 +143,7 @@ impl Server {
                 .store
                 .get(resource, name)
                 .map_or_else(|| refusal(404), object),
-            ("POST", _) => self.create(resource, body),
+            ("POST", _) => self.create(resource, body, request.dry),
             ("PATCH", Some(name)) => self.patch(resource, name, &body),
             ("DELETE", Some(name)) => {
                 let deleted = self
@@ -153,9 +156,12 @@ impl Server {
         }
     }
 
-    fn create(&self, resource: &str, mut body: Value) -> Response {
+    fn create(&self, resource: &str, mut body: Value, dry: bool) -> Response {
         let mut shared = self.lock();
         (shared.admission)(resource, &mut body);
+        if dry {
+            return object(&body);
+        }
         let created = shared.store.create(resource, body);
         drop(shared);
         created.map_or_else(|| exists(resource), |event| self.tell(resource, event))
@@ -174,6 +180,7 @@ impl Server {
                 return refusal(409);
             }
         }
+        let gated = now["spec"]["schedulingGates"][0].is_object();
         let mut patched = now;
         if let Some(operations) = body.as_array() {
             if !operations
@@ -185,7 +192,7 @@ impl Server {
         } else {
             merge(&mut patched, body);
         }
-        let let_go = body.is_array() && patched["spec"]["schedulingGates"][0].is_null();
+        let let_go = gated && patched["spec"]["schedulingGates"][0].is_null();
         let changed = shared
             .store
             .change(resource, name, |object| *object = patched);
@@ -252,18 +259,24 @@ fn version_of(object: &Value) -> u64 {
 /// One operation of RFC 6902; whether it could be done.
 fn apply(object: &mut Value, operation: &Value) -> bool {
     let path = operation["path"].as_str().unwrap_or_default();
-    match operation["op"].as_str() {
-        Some("test") => object.pointer(path) == Some(&operation["value"]),
-        Some("remove") => {
-            let (parent, last) = path.rsplit_once('/').unwrap_or_default();
-            let list = object.pointer_mut(parent).and_then(Value::as_array_mut);
-            match (list, last.parse::<usize>()) {
-                (Some(list), Ok(place)) if place < list.len() => {
-                    list.remove(place);
-                    true
-                }
-                _ => false,
+    let op = operation["op"].as_str();
+    if op == Some("test") {
+        return object.pointer(path) == Some(&operation["value"]);
+    }
+    let (parent, last) = path.rsplit_once('/').unwrap_or_default();
+    let last = last.replace("~1", "/");
+    match (op, object.pointer_mut(parent)) {
+        (Some("remove"), Some(Value::Array(list))) => match last.parse::<usize>() {
+            Ok(place) if place < list.len() => {
+                list.remove(place);
+                true
             }
+            _ => false,
+        },
+        (Some("remove"), Some(Value::Object(map))) => map.remove(&last).is_some(),
+        (Some("add"), Some(Value::Object(map))) => {
+            map.insert(last, operation["value"].clone());
+            true
         }
         _ => false,
     }

@@ -11,6 +11,7 @@ mod owner;
 mod program;
 mod reach;
 mod say;
+mod shared;
 mod silent;
 mod support;
 mod weather;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     program::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
+    shared::add(&mut suite);
     silent::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
