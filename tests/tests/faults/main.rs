@@ -6,6 +6,7 @@ mod ambiguous;
 mod attached;
 mod cancel;
 mod expiry;
+mod gone;
 mod many;
 mod owner;
 mod program;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     attached::add(&mut suite);
     cancel::add(&mut suite);
     expiry::add(&mut suite);
+    gone::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);

@@ -94,9 +94,9 @@ fn clone_crashes(arch: Arch) -> Outcome {
     );
     let log = error["log"].as_str().unwrap_or_default();
     ensure!(log.contains("fatal: repository"), "log: {error:#}");
-    // What a launch sees that comes later.
-    let says = "workspace-prep keeps ending";
-    row.held_back("initContainerStatuses", "clone-crash-loop", says)?;
+    let pod = row.held_back("initContainerStatuses", "clone-crash-loop")?;
+    let last = &pod["status"]["initContainerStatuses"][0]["lastState"];
+    ensure!(last["terminated"]["exitCode"] == 128, "held back: {pod:#}");
     row.actor.run(&["delete", &row.name])?;
     gone(&row.actor, &row.name)
 }

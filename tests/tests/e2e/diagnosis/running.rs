@@ -127,7 +127,12 @@ fn crashes(arch: Arch) -> Outcome {
         "not the log of instance {number}: {error:#}"
     );
     // What a launch sees that comes later: the kubelet holds the host back.
-    row.held_back("containerStatuses", "crash-loop", "keeps ending")?;
+    row.held_back("containerStatuses", "crash-loop")?;
+    let status = row.actor.json(&["status", &row.name])?.to_string();
+    ensure!(
+        status.contains("keeps ending") && status.contains("(instance "),
+        "status: {status}"
+    );
     row.actor.run(&["delete", &row.name])?;
     crate::failures::gone(&row.actor, &row.name)
 }

@@ -76,28 +76,18 @@ impl Row {
         self.keep(self.fixture, "pods", &json!(self.middle.pods()))
     }
 
-    /// What a launch that comes later, and `status`, see of a container that
-    /// the kubelet holds back before it starts it again. That lasts for
-    /// moments at first, and longer each time.
-    pub fn held_back(&self, statuses: &str, fixture: &str, says: &str) -> Outcome {
-        let admin = &self.actor.cluster.admin;
+    /// What a launch sees that comes later: a container that the kubelet holds
+    /// back before it starts it again, which may last for a moment only.
+    pub fn held_back(&self, statuses: &str, fixture: &str) -> Result<Value, Stop> {
         let held = format!(
             "--for=jsonpath={{.status.{statuses}[0].state.waiting.reason}}=CrashLoopBackOff"
         );
-        let (mut status, mut kept) = (String::new(), false);
-        for _ in 0..10 {
-            admin.wait_for("pod", &self.name, &held)?;
-            let pod = admin.one("pod", &self.name)?;
-            if !kept && pod["status"].to_string().contains("CrashLoopBackOff") {
-                self.keep_pod(fixture, &pod)?;
-                kept = true;
-            }
-            status = self.actor.json(&["status", &self.name])?.to_string();
-            if status.contains(says) && status.contains("(instance ") {
-                return Ok(());
-            }
-        }
-        Err(format!("no {says:?} in {status}").into())
+        let pod = format!("pod/{}", self.name);
+        let wait = ["wait", &pod, &held, "--output=json", "--timeout=300s"];
+        let pod = self.actor.cluster.admin.try_run(&wait)?;
+        let pod = pod.with_code(0)?.json()?;
+        self.keep_pod(fixture, &pod)?;
+        Ok(pod)
     }
 
     /// Keeps a Pod as it is now.
