@@ -10,6 +10,7 @@ mod owner;
 mod program;
 mod reach;
 mod say;
+mod shared;
 mod silent;
 mod support;
 mod weather;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     program::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
+    shared::add(&mut suite);
     silent::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
