@@ -21,7 +21,7 @@ use crate::manifest::{self, Owner, Record};
 use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
 use crate::spec::{SandboxSpec, Wait};
-use crate::token::Token;
+use crate::token::TokenSource;
 use crate::watch::{Hub, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
@@ -30,7 +30,7 @@ pub(super) const SLACK: Duration = Duration::from_mins(5);
 /// What is to be launched; its spec has been validated.
 pub(crate) struct Order {
     pub spec: Arc<SandboxSpec>,
-    pub token: Token,
+    pub token: TokenSource,
     /// The name was generated: when it is taken, another one does as well.
     pub rename: bool,
 }
@@ -77,7 +77,7 @@ pub(crate) async fn launch(
         turn: None,
         made: Made::new(&order.spec.launch_id),
         spec: order.spec,
-        token: &order.token,
+        token: order.token,
         rename: order.rename,
         renewed: lost.is_some(),
         waited: Duration::ZERO,
@@ -148,7 +148,8 @@ pub(super) struct Run<'a> {
     /// This launch's turn to write, while it has it.
     turn: Option<SemaphorePermit<'a>>,
     pub(super) spec: Arc<SandboxSpec>,
-    pub(super) token: &'a Token,
+    /// Known from the making of its Pod on, at the latest.
+    pub(super) token: TokenSource,
     pub(super) rename: bool,
     /// Whether this process renews the owner all along.
     renewed: bool,
@@ -264,7 +265,7 @@ impl Run<'_> {
             Stop::Error(error) => Failure::from_error(&error),
             Stop::Failure(failure) => *failure,
             Stop::Fatal(fatal) => match &self.made.pod {
-                Tried::Yes(pod) => evidence::collect(self.cluster, pod, *fatal, self.token).await,
+                Tried::Yes(pod) => evidence::collect(self.cluster, pod, *fatal, &self.token).await,
                 _ => Failure::new(fatal.reason, fatal.message, fatal.hint),
             },
         };

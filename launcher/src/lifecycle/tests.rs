@@ -55,7 +55,7 @@ async fn launched(
     });
     let order = Order {
         spec: Arc::new(SandboxSpec::new(NAME, "image:1")),
-        token: Token::random(),
+        token: Token::random().into(),
         rename: false,
     };
     let (to, _from) = mpsc::unbounded_channel();

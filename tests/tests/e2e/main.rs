@@ -23,6 +23,7 @@ mod names;
 mod owner;
 mod policy;
 mod readme;
+mod relaunch;
 mod secrecy;
 mod spec;
 mod stop;

@@ -5,12 +5,15 @@ mod again;
 mod ambiguous;
 mod attached;
 mod cancel;
+mod log;
 mod many;
 mod owner;
 mod program;
 mod reach;
 mod say;
+mod secret;
 mod support;
+mod token;
 mod weather;
 
 use std::process::ExitCode;
@@ -28,6 +31,8 @@ fn main() -> ExitCode {
     program::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
+    secret::add(&mut suite);
+    token::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }
