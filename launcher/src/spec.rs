@@ -191,7 +191,8 @@ impl SandboxSpec {
         defaults::spec(profile)
     }
 
-    /// A spec with every default of the README's table.
+    /// A spec with every default of the README's table. A request stays as it is
+    /// when its limit is set below it, and the spec is wrong then: set both.
     pub fn new(sandbox: impl Into<String>, image: impl Into<String>) -> Self {
         Self {
             sandbox: sandbox.into(),

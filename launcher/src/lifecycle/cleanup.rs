@@ -14,6 +14,9 @@ use crate::manifest::{EXPIRES, LAUNCH_ID, Owner};
 
 /// Longest a clean-up may take.
 pub(super) const BOUND: Duration = Duration::from_secs(30);
+/// The anchor's share of it: one that cannot be deleted keeps nobody from the
+/// Pod and the token.
+const ANCHOR: Duration = Duration::from_secs(20);
 /// How long the Pod of a failed launch is kept for a look.
 const KEPT: Duration = Duration::from_hours(1);
 
@@ -68,22 +71,38 @@ impl Made {
     /// # Errors
     /// One line for each object that may still be there, with the reason.
     pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
+        let done = self.delete_by(cluster, deadline).await;
+        if done.is_ok() || !logins.took_all_until(deadline).await {
+            return done;
+        }
+        self.delete_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn delete_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
         let mut held = Held::Ours;
-        match self.delete_anchor(cluster, deadline).await {
+        match self.delete_anchor(cluster, Deadline::after(ANCHOR)).await {
             Ok(found) => held = found,
             Err(error) => left.push(error.to_string()),
         }
         if held == Held::Theirs(self.generation) {
             return Ok(held);
         }
-        if let Err(error) = self.delete_pod(cluster, deadline).await {
-            left.push(error.to_string());
-        }
-        if let Err(error) = self.delete_secret(cluster, deadline).await {
-            left.push(error.to_string());
-        }
+        let (pod, secret) = tokio::join!(
+            self.delete_pod(cluster, deadline),
+            self.delete_secret(cluster, deadline)
+        );
+        left.extend(
+            [pod, secret]
+                .into_iter()
+                .filter_map(Result::err)
+                .map(|e| e.to_string()),
+        );
         if left.is_empty() { Ok(held) } else { Err(left) }
     }
 
@@ -130,7 +149,7 @@ impl Made {
         }
     }
 
-    async fn delete_pod(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
+    async fn delete_pod(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
         let (name, uid) = match &self.pod {
             Tried::No => return Ok(()),
             Tried::Yes(pod) => (pod.name.clone(), pod.uid.clone()),
@@ -150,7 +169,7 @@ impl Made {
     /// Deletes the token's Secret, but not what else may have its name: where
     /// its uid is not known, the collector takes it with its Pod.
     pub(super) async fn delete_secret(
-        &mut self,
+        &self,
         cluster: &Cluster,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -171,9 +190,21 @@ impl Made {
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
     pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
+        let done = self.keep_by(cluster, deadline).await;
+        if done.is_ok() || !logins.took_all_until(deadline).await {
+            return done;
+        }
+        self.keep_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn keep_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
-        match self.keep_anchor(cluster, deadline).await {
+        match self.keep_anchor(cluster, Deadline::after(ANCHOR)).await {
             Ok(Held::Ours) => {}
             Ok(theirs) => return Ok(theirs),
             Err(error) => left.push(error.to_string()),
@@ -237,5 +268,57 @@ where
         // Another uid under this name: ours is gone.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// All three, and a server that answers nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_silent_is_given_up_within_the_bound() {
+        let cluster = Cluster::of(|_| std::future::pending());
+        let owner = |uid: &str| {
+            let (name, uid) = ("a".to_owned(), uid.to_owned());
+            Tried::Yes(Owner { name, uid })
+        };
+        let name = Some("a".to_owned());
+        let metadata = ObjectMeta {
+            name,
+            ..ObjectMeta::default()
+        };
+        let mut made = Made {
+            service: Tried::Yes(Service {
+                metadata,
+                ..Service::default()
+            }),
+            pod: owner("p"),
+            secret: owner("s"),
+            ..Made::default()
+        };
+        for (keep, named) in [
+            (false, &["services", "pods", "secrets"][..]),
+            (true, &["services", "secrets"]),
+        ] {
+            let begun = Instant::now();
+            let left = if keep {
+                made.keep(&cluster).await
+            } else {
+                made.delete(&cluster).await
+            };
+            assert!(begun.elapsed() <= BOUND, "{:?}", begun.elapsed());
+            let left = left.unwrap_err();
+            assert_eq!(left.len(), named.len(), "{left:?}");
+            for (line, resource) in left.iter().zip(named) {
+                assert!(
+                    line.contains(resource) && line.contains("no answer"),
+                    "{line}"
+                );
+            }
+        }
     }
 }

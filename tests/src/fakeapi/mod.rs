@@ -49,7 +49,7 @@ pub enum Fault {
 /// secrets`, …
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// HTTP method; `WATCH` for a watch, `DRY-` before one that is to do nothing.
+    /// HTTP method; `WATCH` for a watch, `DRY-DELETE` for one that does nothing.
     pub verb: String,
     /// `services`, `pods`, `secrets`, `events`, `pods/log`.
     pub resource: String,

@@ -42,7 +42,7 @@ struct Request {
     name: Option<String>,
     /// From which version, for a watch.
     watch: Option<u64>,
-    /// Nothing is to be done.
+    /// Nothing is to be stored.
     dry: bool,
     /// Of an object that is answered only the metadata are wanted.
     bare: bool,
@@ -83,8 +83,8 @@ async fn answer(
         let mut shared = server.lock();
         let verb = if request.watch.is_some() {
             "WATCH".to_owned()
-        } else if request.dry {
-            format!("DRY-{method}")
+        } else if request.dry && method == Method::DELETE {
+            "DRY-DELETE".to_owned()
         } else {
             method.to_string()
         };
@@ -195,6 +195,9 @@ impl Server {
         let resource = request.resource.as_str();
         let mut shared = self.lock();
         (shared.admission)(resource, &mut body);
+        if request.dry {
+            return request.answer(&body);
+        }
         let created = shared.store.create(resource, body);
         drop(shared);
         created.map_or_else(|| exists(resource), |event| self.tell(request, event))

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ("library", library::TESTS),
         ("names", names::TESTS),
         ("again", again::TESTS),
+        ("relaunch", relaunch::TESTS),
         ("bulk", bulk::TESTS),
         ("owner", owner::TESTS),
         ("input", input::TESTS),

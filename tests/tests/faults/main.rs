@@ -12,6 +12,7 @@ mod program;
 mod reach;
 mod say;
 mod secret;
+mod silent;
 mod support;
 mod token;
 mod weather;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     reach::add(&mut suite);
     say::add(&mut suite);
     secret::add(&mut suite);
+    silent::add(&mut suite);
     token::add(&mut suite);
     weather::add(&mut suite);
     suite.run()

@@ -11,6 +11,7 @@ use podcradle_tests::fakeapi::{Fault, Seen, going_well, status};
 use podcradle_tests::harness::{Outcome, Suite};
 use serde_json::{Value, json};
 
+use super::again::token;
 use super::ambiguous::once;
 use super::support::{Bed, NAME, failed, launched, spec, wait};
 
