@@ -71,9 +71,9 @@ impl Made {
     /// # Errors
     /// One line for each object that may still be there, with the reason.
     pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
-        let done = self.delete_by(cluster, deadline).await;
-        if done.is_ok() || !logins.took_all_until(deadline).await {
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.delete_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
             return done;
         }
         self.delete_by(cluster, Deadline::after(BOUND)).await
@@ -190,9 +190,9 @@ impl Made {
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
     pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let (logins, deadline) = (cluster.logins(), Deadline::after(BOUND));
-        let done = self.keep_by(cluster, deadline).await;
-        if done.is_ok() || !logins.took_all_until(deadline).await {
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.keep_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
             return done;
         }
         self.keep_by(cluster, Deadline::after(BOUND)).await

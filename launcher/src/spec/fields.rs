@@ -306,7 +306,9 @@ fn mount(text: &str) -> Result<Value, String> {
                 ));
             }
         };
-        mount.insert(key.to_owned(), value);
+        if mount.insert(key.to_owned(), value).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
     }
     Ok(mount.into())
 }
@@ -402,6 +404,13 @@ mod tests {
         let what = schema::description(path).unwrap();
         assert!(!what.contains('|'), "{what}");
         format!("| `{path}` | `{flag}` | {variable} | {default} | {what} |\n")
+    }
+
+    #[test]
+    fn a_mount_says_each_thing_once() {
+        assert!(mount("claim=a,path=/a,writable").is_ok());
+        let twice = mount("claim=a,path=/a,path=/b").unwrap_err();
+        assert_eq!(twice, "path is given twice");
     }
 
     #[test]

@@ -101,6 +101,10 @@ fn what_the_launcher_knows_its_pod_by_is_kept_whatever_is_allowed() {
             "overlay.metadata.labels.podcradle.dev/more",
         ),
         (
+            json!({"metadata": {"annotations": {"podcradle.dev/record": "{}"}}}),
+            "overlay.metadata.annotations.podcradle.dev/record",
+        ),
+        (
             json!({"spec": {"schedulingGates": null}}),
             "overlay.spec.schedulingGates",
         ),
