@@ -70,6 +70,8 @@ pub enum Reason {
     Cancelled,
     /// The Lease of the session's owner is gone, or somebody else's.
     OwnerLost,
+    /// There is no shared session of that name that a sandbox may go into.
+    Session,
     /// The name belongs to something else.
     NameTaken,
     /// This launch id's sandbox is there, and is not what a new launch gives.

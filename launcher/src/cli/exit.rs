@@ -123,7 +123,11 @@ pub fn of_failure(failure: &Failure, signal: Option<i32>) -> u8 {
         Reason::Cancelled => signal
             .and_then(|s| u8::try_from(128 + s).ok())
             .unwrap_or(UNEXPECTED),
-        Reason::NameTaken | Reason::AlreadyLaunched | Reason::TakenOver | Reason::Namespace => NAME,
+        Reason::NameTaken
+        | Reason::AlreadyLaunched
+        | Reason::TakenOver
+        | Reason::Session
+        | Reason::Namespace => NAME,
         Reason::Policy | Reason::Quota | Reason::Denied | Reason::AdmissionChanged => FORBIDDEN,
         Reason::Unauthorized | Reason::Unreachable => UNREACHABLE,
         Reason::Invalid => INPUT,

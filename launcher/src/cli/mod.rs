@@ -16,6 +16,7 @@ mod results;
 mod say;
 mod sessions;
 mod settings;
+mod shared;
 mod signals;
 mod spec;
 mod tokens;
@@ -81,6 +82,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Extend(args) => extend::extend(&global, &args).await,
         Command::Logs(args) => logs::logs(&global, &args).await,
         Command::Delete { names } => sessions::delete(&global, &names).await,
+        Command::Session(command) => shared::session(&global, command).await,
     }
 }
 

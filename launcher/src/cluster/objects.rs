@@ -11,7 +11,7 @@ use kube::api::{ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Call, Cluster, Deadline, Error, Pause, wait_before_retry};
 use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
@@ -166,51 +166,45 @@ impl Cluster {
         }
     }
 
-    /// Changes annotations of the anchor, provided that nobody wrote since
-    /// `seen`; an empty value takes the annotation away.
+    /// Merges this into an anchor's metadata: with a uid and a resource version in
+    /// it only as long as these are its own.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when somebody did: read again, decide again.
-    pub(crate) async fn annotate(
-        &self,
-        seen: &Service,
-        annotations: &[(&str, Option<String>)],
-        deadline: Deadline,
-    ) -> Result<Service, Error> {
-        self.change_anchor(seen, annotations, None, deadline).await
-    }
-
-    /// The same, and the anchor's label says another generation.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when somebody wrote since `seen`.
+    /// [`Error::Conflict`] when they are not: read again, decide again.
     pub(crate) async fn change_anchor(
         &self,
-        seen: &Service,
-        annotations: &[(&str, Option<String>)],
-        generation: Option<u32>,
+        name: &str,
+        metadata: Value,
         deadline: Deadline,
     ) -> Result<Service, Error> {
-        let map: serde_json::Map<_, _> = annotations
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
-            .collect();
-        let mut metadata = json!({
-            "uid": seen.uid(),
-            "resourceVersion": seen.resource_version(),
-            "annotations": map,
-        });
-        if let Some(generation) = generation {
-            metadata["labels"] = json!({ (GENERATION): generation.to_string() });
-        }
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let api = self.api::<Service>();
-        let name = seen.name_any();
         let params = PatchParams::default();
-        self.repeat(self.what("patch", "services", &name), deadline, || {
-            api.patch(&name, &params, &patch)
+        self.repeat(self.what("patch", "services", name), deadline, || {
+            api.patch(name, &params, &patch)
         })
         .await
+    }
+
+    /// Changes a Pod by a JSON patch, whose tests say when it may be done, and
+    /// done again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when one does not hold.
+    pub(crate) async fn change_pod(
+        &self,
+        name: &str,
+        operations: Value,
+        deadline: Deadline,
+    ) -> Result<Pod, Error> {
+        let call = self.what("patch", "pods", name);
+        let patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
+        let patch = patch.map_err(|e| super::classify(call.clone(), self.server(), &e))?;
+        let patch = Patch::<()>::Json(patch);
+        let api = self.api::<Pod>();
+        let params = PatchParams::default();
+        self.repeat(call, deadline, || api.patch(name, &params, &patch))
+            .await
     }
 
     /// Reads one Service; `None` when it does not exist.

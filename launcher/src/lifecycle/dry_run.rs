@@ -33,7 +33,10 @@ pub enum Answer {
 pub async fn dry_run(cluster: Cluster, tree: Tree, timeout: Duration) -> Vec<Answer> {
     let deadline = Deadline::after(timeout).unless_unreachable();
     let tree = tree.without_owners();
-    let mut answers = vec![ask(&cluster, "services", &tree.service, deadline).await];
+    let mut answers = Vec::new();
+    if let Some(service) = &tree.service {
+        answers.push(ask(&cluster, "services", service, deadline).await);
+    }
     if let Some(policy) = &tree.network_policy {
         answers.push(ask(&cluster, "networkpolicies", policy, deadline).await);
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::launch::{Engine, Order, launch};
+use super::owner::Owners;
 use crate::cluster::Cluster;
 use crate::cluster::fake::{Answer, broken, object, tells_after};
 use crate::launching::{Cancelled, Progress};
@@ -78,8 +79,8 @@ async fn launched(
     let (_caller, caller) = watch::channel(());
     let (_down, down) = watch::channel(false);
     let cancelled = Cancelled::new(caller, down);
-    let engine = Engine::new(cluster);
-    let (outcome, _) = launch(&engine, order, Progress::new(to), cancelled, None).await;
+    let engine = Engine::new(cluster, Owners::default());
+    let (outcome, _) = launch(&engine, order, Progress::new(to), cancelled).await;
     let Outcome::Failed(failure) = outcome else {
         panic!("it was launched");
     };

@@ -2,6 +2,7 @@
 //! server and the ranges of the spec. Never the cloud's metadata service, whose
 //! address gives away the node's credentials.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::networking::v1::{
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Owner, SESSION, labels, owner_reference};
 use crate::spec::server::{Host, Server};
-use crate::spec::{METADATA, SandboxSpec};
+use crate::spec::{METADATA, NetworkPolicy as Wanted, SandboxSpec};
 
 /// Where a node's own DNS cache listens, by convention.
 const NODE_DNS: &str = "169.254.20.10/32";
@@ -28,8 +29,19 @@ pub fn network_policy(
     anchor: &Owner,
 ) -> Option<NetworkPolicy> {
     let wanted = spec.network_policy.as_ref()?;
+    let server = spec.server.as_deref().and_then(server);
+    Some(policy(wanted, server, labels(spec, generation), anchor))
+}
+
+/// The policy of all Pods in the anchor's session.
+pub(super) fn policy(
+    wanted: &Wanted,
+    server: Option<NetworkPolicyEgressRule>,
+    labels: BTreeMap<String, String>,
+    anchor: &Owner,
+) -> NetworkPolicy {
     let mut egress = vec![dns()];
-    egress.extend(spec.server.as_deref().and_then(server));
+    egress.extend(server);
     let ranges: Vec<_> = wanted
         .egress
         .iter()
@@ -42,23 +54,23 @@ pub fn network_policy(
             ports: None,
         });
     }
-    Some(NetworkPolicy {
+    NetworkPolicy {
         metadata: ObjectMeta {
-            name: Some(spec.sandbox.clone()),
-            labels: Some(labels(spec, generation)),
+            name: Some(anchor.name.clone()),
+            labels: Some(labels),
             owner_references: Some(vec![owner_reference("Service", anchor)]),
             ..ObjectMeta::default()
         },
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(LabelSelector {
-                match_labels: Some([(SESSION.to_owned(), spec.sandbox.clone())].into()),
+                match_labels: Some([(SESSION.to_owned(), anchor.name.clone())].into()),
                 ..LabelSelector::default()
             }),
             policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
             ingress: None,
             egress: Some(egress),
         }),
-    })
+    }
 }
 
 /// Lookups: by any Pod of the cluster, since the name service is one, or by

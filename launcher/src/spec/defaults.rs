@@ -52,6 +52,7 @@ fn own() -> SandboxSpec {
         profile: Profile::Default,
         sandbox: String::new(),
         launch_id: String::new(),
+        session: None,
         image: String::new(),
         prep_image: None,
         image_pull_policy: None,

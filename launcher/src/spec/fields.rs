@@ -106,6 +106,7 @@ pub const FIELDS: &[Field] = &[
     field("budgets.total", "timeout", "TIME", "", Form::Text),
     own(field("sandbox", "sandbox", "NAME", IDENTITY, Form::Text)),
     own(field("launchId", "launch-id", "ID", IDENTITY, Form::Text)),
+    field("session", "session", "NAME", IDENTITY, Form::Text),
     field("labels", "label", "KEY=VALUE", IDENTITY, Form::Pairs),
     field("owner", "owner", "NAME", IDENTITY, Form::Text),
     field("serviceAccount", "service-account", "NAME", IDENTITY, Form::Text),

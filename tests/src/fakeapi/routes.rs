@@ -217,6 +217,7 @@ impl Server {
                 return refusal(409);
             }
         }
+        let gated = now["spec"]["schedulingGates"][0].is_object();
         let mut patched = now;
         if let Some(operations) = body.as_array() {
             if !operations
@@ -228,7 +229,7 @@ impl Server {
         } else {
             merge(&mut patched, body);
         }
-        let let_go = body.is_array() && patched["spec"]["schedulingGates"][0].is_null();
+        let let_go = gated && patched["spec"]["schedulingGates"][0].is_null();
         let changed = shared
             .store
             .change(resource, name, |object| *object = patched);
@@ -295,18 +296,24 @@ fn version_of(object: &Value) -> u64 {
 /// One operation of RFC 6902; whether it could be done.
 fn apply(object: &mut Value, operation: &Value) -> bool {
     let path = operation["path"].as_str().unwrap_or_default();
-    match operation["op"].as_str() {
-        Some("test") => object.pointer(path) == Some(&operation["value"]),
-        Some("remove") => {
-            let (parent, last) = path.rsplit_once('/').unwrap_or_default();
-            let list = object.pointer_mut(parent).and_then(Value::as_array_mut);
-            match (list, last.parse::<usize>()) {
-                (Some(list), Ok(place)) if place < list.len() => {
-                    list.remove(place);
-                    true
-                }
-                _ => false,
+    let op = operation["op"].as_str();
+    if op == Some("test") {
+        return object.pointer(path) == Some(&operation["value"]);
+    }
+    let (parent, last) = path.rsplit_once('/').unwrap_or_default();
+    let last = last.replace("~1", "/");
+    match (op, object.pointer_mut(parent)) {
+        (Some("remove"), Some(Value::Array(list))) => match last.parse::<usize>() {
+            Ok(place) if place < list.len() => {
+                list.remove(place);
+                true
             }
+            _ => false,
+        },
+        (Some("remove"), Some(Value::Object(map))) => map.remove(&last).is_some(),
+        (Some("add"), Some(Value::Object(map))) => {
+            map.insert(last, operation["value"].clone());
+            true
         }
         _ => false,
     }

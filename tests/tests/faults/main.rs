@@ -12,6 +12,7 @@ mod program;
 mod reach;
 mod say;
 mod secret;
+mod shared;
 mod silent;
 mod support;
 mod token;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     reach::add(&mut suite);
     say::add(&mut suite);
     secret::add(&mut suite);
+    shared::add(&mut suite);
     silent::add(&mut suite);
     token::add(&mut suite);
     weather::add(&mut suite);
