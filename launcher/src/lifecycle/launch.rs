@@ -22,7 +22,7 @@ use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, Owner, Record};
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
 use crate::spec::{SandboxSpec, Wait};
-use crate::token::Token;
+use crate::token::TokenSource;
 use crate::watch::{Hub, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
@@ -31,7 +31,7 @@ pub(super) const SLACK: Duration = Duration::from_mins(5);
 /// What is to be launched; its spec has been validated.
 pub(crate) struct Order {
     pub spec: Arc<SandboxSpec>,
-    pub token: Token,
+    pub token: TokenSource,
     /// The name was generated: when it is taken, another one does as well.
     pub rename: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn launch(
         turn: None,
         made: Made::new(&order.spec.launch_id, kind),
         spec: order.spec,
-        token: &order.token,
+        token: order.token,
         rename: order.rename,
         session: None,
         renewed: false,
@@ -180,7 +180,8 @@ pub(super) struct Run<'a> {
     /// This launch's turn to write, while it has it.
     turn: Option<SemaphorePermit<'a>>,
     pub(super) spec: Arc<SandboxSpec>,
-    pub(super) token: &'a Token,
+    /// Known from the making of its Pod on, at the latest.
+    pub(super) token: TokenSource,
     pub(super) rename: bool,
     /// The shared session it goes into.
     pub(super) session: Option<Arc<Known>>,
@@ -307,7 +308,7 @@ impl Run<'_> {
     async fn fail(&mut self, stop: Stop) -> Box<Failure> {
         let mut failure = match (stop, &self.made.pod) {
             (Stop::Fatal(fatal), Tried::Yes(pod)) => {
-                evidence::collect(self.cluster, pod, *fatal, self.token).await
+                evidence::collect(self.cluster, pod, *fatal, &self.token).await
             }
             (stop, _) => stop.into_failure(),
         };

@@ -7,14 +7,17 @@ mod attached;
 mod cancel;
 mod expiry;
 mod gone;
+mod log;
 mod many;
 mod owner;
 mod program;
 mod reach;
 mod say;
+mod secret;
 mod shared;
 mod silent;
 mod support;
+mod token;
 mod weather;
 
 use std::process::ExitCode;
@@ -34,8 +37,10 @@ fn main() -> ExitCode {
     program::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
+    secret::add(&mut suite);
     shared::add(&mut suite);
     silent::add(&mut suite);
+    token::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }
