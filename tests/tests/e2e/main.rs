@@ -29,6 +29,7 @@ mod secrecy;
 mod spec;
 mod stop;
 mod transport;
+mod wanted;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("fields", fields::TESTS),
+        ("wanted", wanted::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
