@@ -24,6 +24,7 @@ mod owner;
 mod policy;
 mod readme;
 mod secrecy;
+mod shared;
 mod spec;
 mod stop;
 mod transport;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("shared", shared::TESTS),
         ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
