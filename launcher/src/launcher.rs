@@ -19,7 +19,7 @@ use crate::lifecycle::{self, Deleted, Engine, ExtendError, HostEnd, Lost, Order,
 use crate::manifest;
 use crate::outcome::Launched;
 use crate::spec::{Problems, SandboxSpec};
-use crate::token::Token;
+use crate::token::TokenSource;
 
 /// Work for the launcher's thread, and how many clean-ups it may come to.
 type Task = (
@@ -98,7 +98,8 @@ impl Launcher {
     }
 
     /// Begins a launch. The spec is validated first, and is not to hold the
-    /// token; nothing is sent before.
+    /// token; nothing is sent before. The token is a [`crate::Token`], or what
+    /// [`TokenSource::callback`] asks for one once there is a Pod.
     /// A launch with the launch id of an earlier one is the same launch.
     ///
     /// *Cancel safety*: dropping the [`Launch`] cancels it; what it made is
@@ -107,8 +108,12 @@ impl Launcher {
     ///
     /// # Errors
     /// All problems of the spec.
-    pub fn launch(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
-        self.begin(spec, token, false)
+    pub fn launch(
+        &self,
+        spec: SandboxSpec,
+        token: impl Into<TokenSource>,
+    ) -> Result<Launch, Problems> {
+        self.begin(spec, token.into(), false)
     }
 
     /// The same, for a name that [`crate::name::generate`] made: when it is
@@ -116,11 +121,20 @@ impl Launcher {
     ///
     /// # Errors
     /// All problems of the spec.
-    pub fn launch_generated(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
-        self.begin(spec, token, true)
+    pub fn launch_generated(
+        &self,
+        spec: SandboxSpec,
+        token: impl Into<TokenSource>,
+    ) -> Result<Launch, Problems> {
+        self.begin(spec, token.into(), true)
     }
 
-    fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
+    fn begin(
+        &self,
+        spec: SandboxSpec,
+        token: TokenSource,
+        rename: bool,
+    ) -> Result<Launch, Problems> {
         Ok(Launch::of(
             self.launch_many(vec![(spec, token, rename)], 1)?,
         ))
@@ -135,15 +149,22 @@ impl Launcher {
     /// # Errors
     /// All problems of all specs, each with the place of its spec among them
     /// when they are many; nothing is sent then.
-    pub fn launch_many(
+    pub fn launch_many<T: Into<TokenSource>>(
         &self,
-        wanted: Vec<(SandboxSpec, Token, bool)>,
+        wanted: Vec<(SandboxSpec, T, bool)>,
         at_once: usize,
     ) -> Result<Launches, Problems> {
+        let wanted: Vec<_> = wanted
+            .into_iter()
+            .map(|(spec, token, rename)| (spec, token.into(), rename))
+            .collect();
         let mut problems = Vec::new();
         for (index, (spec, token, _)) in wanted.iter().enumerate() {
             let checked = spec.validate();
-            let checked = checked.and_then(|()| manifest::check_token(spec, token));
+            let checked = checked.and_then(|()| match token.known() {
+                Some(token) => manifest::check_token(spec, token),
+                None => Ok(()),
+            });
             for mut problem in checked.err().into_iter().flat_map(|found| found.0) {
                 if wanted.len() > 1 {
                     problem.field = format!("[{index}]: {}", problem.field);

@@ -64,6 +64,7 @@ pub struct Timings {
 
 /// Why a launch failed: stable, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub enum Reason {
     /// SIGINT, SIGTERM, or a caller that went away.
     Cancelled,
@@ -119,6 +120,8 @@ pub enum Reason {
     Evicted,
     /// A budget ran out.
     TimedOut,
+    /// The caller's callback gave no token, or none that can be used.
+    Token,
 }
 
 impl fmt::Display for Reason {
@@ -218,6 +221,10 @@ impl Failure {
             E::Namespace { .. } => (
                 Reason::Namespace,
                 "name another namespace with -n, or create it with deploy/",
+            ),
+            E::Leftover { .. } => (
+                Reason::NameTaken,
+                "launch again in a while, or wait longer with --schedule-timeout; see whether the garbage collector of the cluster runs",
             ),
             E::Exists { .. } => (
                 Reason::NameTaken,

@@ -13,6 +13,7 @@ mod objects;
 mod plugin;
 mod proxy;
 mod retry_after;
+mod sealed;
 mod throttle;
 pub(crate) use objects::pods_of;
 

@@ -1,14 +1,13 @@
-//! The verbs of the tree: create, read, patch, delete. A create is never
+//! The verbs of the tree: create, read, patch (`sealed` has delete, and all that
+//! is done to a Secret). A create is never
 //! repeated blindly: what became of an ambiguous one is read back first.
 
 use std::fmt::Debug;
 
 use futures::AsyncBufRead;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
-use kube::api::{
-    DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, Preconditions,
-};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::api::{ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -120,34 +119,6 @@ impl Cluster {
         };
         self.repeat(call, deadline, || api.create(&post, object))
             .await
-    }
-
-    /// Creates the token's Secret. It is not readable to us, so an ambiguous
-    /// answer is followed by the same POST: `AlreadyExists` is then our own.
-    pub(crate) async fn create_secret(
-        &self,
-        secret: &Secret,
-        in_doubt: &mut bool,
-        deadline: Deadline,
-    ) -> Result<Option<String>, Error> {
-        let api = self.api::<Secret>();
-        let call = self.what("create", "secrets", &secret.name_any());
-        let post = PostParams::default();
-        let mut pause = Pause::SHORT;
-        loop {
-            let error = match self
-                .once(call.clone(), deadline, api.create(&post, secret))
-                .await
-            {
-                Ok(created) => return Ok(created.uid()),
-                Err(Error::Exists { .. }) if *in_doubt => return Ok(None),
-                Err(error) => error,
-            };
-            *in_doubt |= error.is_ambiguous();
-            if !may_be_created(&error) || !wait_before_retry(&error, &mut pause, deadline).await {
-                return Err(error);
-            }
-        }
     }
 
     /// Takes our gate, and only ours, off the Pod with this uid. A patch of a
@@ -284,37 +255,6 @@ impl Cluster {
         ))
     }
 
-    /// Deletes the object of this name with this uid (and, when given, at this
-    /// resource version).
-    pub(crate) async fn delete<K>(
-        &self,
-        resource: &'static str,
-        name: &str,
-        preconditions: Preconditions,
-        deadline: Deadline,
-    ) -> Result<Deletion, Error>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
-        let api = self.api::<K>();
-        let params = DeleteParams {
-            preconditions: Some(preconditions),
-            ..DeleteParams::background()
-        };
-        let call: Call = self.what("delete", resource, name);
-        match self
-            .repeat(call, deadline, || api.delete(name, &params))
-            .await
-        {
-            Ok(_) => Ok(Deletion::Accepted),
-            Err(Error::NotFound { .. }) => Ok(Deletion::Absent),
-            Err(error) => Err(error),
-        }
-    }
-
     /// A node's architecture. Nodes are the cluster's, and a launcher may only
     /// read them where somebody has granted it.
     pub async fn node_architecture(
@@ -404,8 +344,9 @@ pub(crate) fn pods_of(session: Option<&str>) -> String {
         None => SESSION.to_owned(),
     }
 }
+
 /// Whether the same POST may succeed: what is created has no earlier version,
 /// so a conflict is about something else, such as a quota's count.
-fn may_be_created(error: &Error) -> bool {
+pub(super) fn may_be_created(error: &Error) -> bool {
     error.is_transient() || matches!(error, Error::Conflict { .. })
 }

@@ -22,7 +22,7 @@ use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, Owner, Record};
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
 use crate::spec::{SandboxSpec, Wait};
-use crate::token::Token;
+use crate::token::TokenSource;
 use crate::watch::{Hub, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
@@ -31,7 +31,7 @@ pub(super) const SLACK: Duration = Duration::from_mins(5);
 /// What is to be launched; its spec has been validated.
 pub(crate) struct Order {
     pub spec: Arc<SandboxSpec>,
-    pub token: Token,
+    pub token: TokenSource,
     /// The name was generated: when it is taken, another one does as well.
     pub rename: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn launch(
         turn: None,
         made: Made::new(&order.spec.launch_id, kind),
         spec: order.spec,
-        token: &order.token,
+        token: order.token,
         rename: order.rename,
         session: None,
         renewed: false,
@@ -180,7 +180,8 @@ pub(super) struct Run<'a> {
     /// This launch's turn to write, while it has it.
     turn: Option<SemaphorePermit<'a>>,
     pub(super) spec: Arc<SandboxSpec>,
-    pub(super) token: &'a Token,
+    /// Known from the making of its Pod on, at the latest.
+    pub(super) token: TokenSource,
     pub(super) rename: bool,
     /// The shared session it goes into.
     pub(super) session: Option<Arc<Known>>,
@@ -205,36 +206,33 @@ impl Run<'_> {
             let reach = deadline.unless_unreachable();
             Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
         }
-        let (holder, pod, seen, earlier) = loop {
-            match Box::pin(self.claim(deadline)).await? {
-                Claim::Make(anchor) => {
-                    let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
-                    break (anchor, pod, seen, None);
-                }
-                Claim::Gated(holder, gated) => {
-                    let made = Box::pin(self.let_go_or_replace(&holder, &gated, deadline)).await?;
-                    if let Some((pod, seen)) = made {
-                        break (holder, pod, seen, None);
-                    }
-                }
-                Claim::Join(holder, pod, record) => {
-                    self.made.pod = Tried::Yes(owner_of(&*pod));
-                    // Its uid is not known: it goes with its Pod.
-                    let name = manifest::secret_name(&record.spec.sandbox, record.generation);
-                    self.made.secret = Tried::Sent(name);
-                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                    break (holder, pod, seen, Some(record));
-                }
-                Claim::Done(holder, pod, record) => {
-                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                    let uid = pod.uid().unwrap_or_default();
-                    timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
-                    let expires = match &self.session {
-                        Some(session) => session.expires.map(|t| t.to_string()),
-                        None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
-                    };
-                    return Ok(self.launched(&record, uid, expires, timings));
-                }
+        let (holder, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
+            Claim::Make(anchor) => {
+                let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
+                (anchor, pod, seen, None)
+            }
+            Claim::Gated(holder, pod) => {
+                let session = self.session.clone().ok_or_else(stop::gone)?;
+                let (pod, seen) = Box::pin(self.let_go(&session.anchor, &pod, deadline)).await?;
+                (holder, pod, seen, None)
+            }
+            Claim::Join(holder, pod, record) => {
+                self.made.pod = Tried::Yes(owner_of(&*pod));
+                // Its uid is not known: it goes with its Pod.
+                let name = manifest::secret_name(&record.spec.sandbox, record.generation);
+                self.made.secret = Tried::Sent(name);
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                (holder, pod, seen, Some(record))
+            }
+            Claim::Done(holder, pod, record) => {
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                let uid = pod.uid().unwrap_or_default();
+                timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
+                let expires = match &self.session {
+                    Some(session) => session.expires.map(|t| t.to_string()),
+                    None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
+                };
+                return Ok(self.launched(&record, uid, expires, timings));
             }
         };
         if earlier.is_none() {
@@ -307,7 +305,7 @@ impl Run<'_> {
     async fn fail(&mut self, stop: Stop) -> Box<Failure> {
         let mut failure = match (stop, &self.made.pod) {
             (Stop::Fatal(fatal), Tried::Yes(pod)) => {
-                evidence::collect(self.cluster, pod, *fatal, self.token).await
+                evidence::collect(self.cluster, pod, *fatal, &self.token).await
             }
             (stop, _) => stop.into_failure(),
         };

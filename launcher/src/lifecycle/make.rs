@@ -16,6 +16,7 @@ use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
 use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
+use crate::token::{Token, TokenSource};
 use crate::watch::{Stage, Subscription};
 
 /// How long, and how often, a creation is tried that the cluster refuses for now.
@@ -68,30 +69,12 @@ impl Run<'_> {
         drop(sent);
         let seen = self.hub.subscribe(pod);
 
-        Box::pin(self.create_secret(&owner, deadline)).await?;
+        let token = self.token_for(&owner, deadline).await?;
+        Box::pin(self.create_secret(&owner, &token, deadline)).await?;
+        drop(token);
 
         let pod = self.cluster.remove_gate(pod, TOKEN_GATE, deadline).await?;
         Ok((Box::new(pod), seen))
-    }
-
-    /// The same in a shared session; `None` when the Pod had to go again. Nobody
-    /// counts the generations of Pods that are gone there, so the Secret of one
-    /// may still be waiting for the collector.
-    pub(super) async fn let_go_or_replace(
-        &mut self,
-        holder: &Holder,
-        pod: &Pod,
-        deadline: Deadline,
-    ) -> Result<Option<(Box<Pod>, Subscription)>, Stop> {
-        let session = self.session.clone().ok_or_else(stop::gone)?;
-        match self.let_go(&session.anchor, pod, deadline).await {
-            Err(Stop::Error(Error::Exists { .. })) => {
-                self.made.generation += 1;
-                self.replace(holder, deadline).await?;
-                Ok(None)
-            }
-            done => done.map(Some),
-        }
     }
 
     /// In force before there is a Pod; it goes with the anchor, its owner.
@@ -164,14 +147,43 @@ impl Run<'_> {
         }
     }
 
-    async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
-        let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
+    /// The caller's token, who may want the Pod's uid for it.
+    async fn token_for(&mut self, pod: &Owner, deadline: Deadline) -> Result<Token, Stop> {
+        let callback = match &self.token {
+            TokenSource::Known(token) => return Ok(token.clone()),
+            TokenSource::Callback(callback) => callback.clone(),
+        };
+        self.say(LaunchEvent::Waiting {
+            stage: Stage::Schedule,
+            why: "the caller is asked for the token".to_owned(),
+        });
+        self.give_turn_back();
+        let asked = callback.ask(pod.uid.clone());
+        let asked = tokio::time::timeout_at(deadline.instant(), Box::pin(asked)).await;
+        let given = asked.map_err(|_| stop::token_late(&pod.name, deadline.given()))?;
+        let token = given.map_err(|why| stop::no_token(&pod.name, &why))?;
+        manifest::check_token(&self.spec, &token)
+            .map_err(|problems| stop::no_token(&pod.name, &problems.to_string()))?;
+        self.token = TokenSource::Known(token.clone());
+        self.take_turn().await;
+        Ok(token)
+    }
+
+    async fn create_secret(
+        &mut self,
+        owner: &Owner,
+        token: &Token,
+        deadline: Deadline,
+    ) -> Result<(), Stop> {
+        let secret = manifest::secret(&self.spec, self.made.generation, owner, token);
         let name = secret.name_any();
         let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let uid = loop {
             self.made.secret = Tried::Sent(name.clone());
-            let created = self.cluster.create_secret(&secret, &mut in_doubt, deadline);
+            let created =
+                self.cluster
+                    .create_secret(&secret, owner, token, &mut in_doubt, deadline);
             let error = match created.await {
                 Ok(uid) => break uid,
                 Err(error) => error,
@@ -182,9 +194,7 @@ impl Run<'_> {
             self.wait_out(&mut patience, error).await?;
         };
         self.say_created("secret", &name);
-        if let Some(uid) = uid {
-            self.made.secret = Tried::Yes(Owner { name, uid });
-        }
+        self.made.secret = Tried::Yes(Owner { name, uid });
         Ok(())
     }
 

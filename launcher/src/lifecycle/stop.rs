@@ -152,6 +152,28 @@ pub(super) fn unreadable_record(resource: &str, sandbox: &str) -> Failure {
     )
 }
 
+/// The caller's callback did not give the token of a Pod.
+pub(super) fn no_token(pod: &str, why: &str) -> Failure {
+    Failure::new(
+        Reason::Token,
+        format!(
+            "the callback that is to give the token of pod {pod} gave none that can be used: {why}"
+        ),
+        "see what the callback does; the Pod was not run",
+    )
+}
+
+/// The same, in the time there was.
+pub(super) fn token_late(pod: &str, given: Duration) -> Failure {
+    Failure::new(
+        Reason::TimedOut,
+        format!(
+            "the callback that is to give the token of pod {pod} gave none within the {given:?} of the launch"
+        ),
+        "see what the callback waits for, or give the launch more time (budgets.total)",
+    )
+}
+
 /// An admission plug-in took away what keeps the sandbox in.
 pub(super) fn changed(changes: &[String]) -> Failure {
     Failure::new(

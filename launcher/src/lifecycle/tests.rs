@@ -72,7 +72,7 @@ async fn launched(
     let cluster = cluster.reading(logins);
     let order = Order {
         spec: Arc::new(SandboxSpec::new(NAME, "image:1")),
-        token: Token::random(),
+        token: Token::random().into(),
         rename: false,
     };
     let (to, _from) = mpsc::unbounded_channel();

@@ -23,6 +23,7 @@ mod names;
 mod owner;
 mod policy;
 mod readme;
+mod relaunch;
 mod secrecy;
 mod shared;
 mod spec;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ("library", library::TESTS),
         ("names", names::TESTS),
         ("again", again::TESTS),
+        ("relaunch", relaunch::TESTS),
         ("bulk", bulk::TESTS),
         ("owner", owner::TESTS),
         ("input", input::TESTS),

@@ -329,7 +329,10 @@ impl Found {
             if before.is_some_and(|b| items(&b["volumeMounts"]).any(|known| known == mount)) {
                 continue;
             }
-            let path = text(&mount["mountPath"]);
+            // One that is no path is refused for that.
+            let Some(path) = mount["mountPath"].as_str() else {
+                continue;
+            };
             let at = format!("{at}.volumeMounts[{path}]");
             if mount["name"] == TOKEN_VOLUME {
                 self.weaker(&at, mount, "must not mount the token");
