@@ -502,7 +502,7 @@ fn in_cluster(arch: Arch) -> Outcome {
     // Two of them are to fail.
     let done = "--for=jsonpath={.status.phase}=Failed";
     let waited = admin.try_run(&[&["wait", &pod, done, "--timeout=120s"], &there[..]].concat());
-    let log = admin.run(&[&["logs", &pod, "--container=podcradle"], &there[..]].concat());
+    let log = admin.run(&[&["logs", &pod, "--all-containers=true"], &there[..]].concat());
     let now = admin.get(&[&[pod.as_str()], &there[..]].concat());
     admin.run(&[&["delete", &pod, "--wait=false"], &there[..]].concat())?;
     let (ended, log) = (waited?, log?);
@@ -520,7 +520,7 @@ fn in_cluster(arch: Arch) -> Outcome {
     let codes = ["podcradle", "always", "auto", "never"].map(code);
     ensure!(
         codes == [Some(0), Some(0), Some(2), Some(2)],
-        "ended with {codes:?}"
+        "ended with {codes:?}: {log}"
     );
     actor.run(&["delete", &name])?;
     gone(&actor, &name)
