@@ -211,6 +211,12 @@ impl Run<'_> {
             if !in_doubt {
                 self.made.secret = Tried::No;
             }
+            if matches!(error, Error::Leftover { .. }) {
+                // It may be the other way round: of a Pod that took the place of ours.
+                let now = self.cluster.pod(&owner.name, deadline).await?;
+                let ours = now.filter(|now| now.uid().as_ref() == Some(&owner.uid));
+                ours.ok_or_else(stop::gone)?;
+            }
             self.wait_out(&mut patience, error).await?;
         };
         self.say_created("secret", &name);
