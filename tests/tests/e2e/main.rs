@@ -26,6 +26,7 @@ mod policy;
 mod readme;
 mod relaunch;
 mod secrecy;
+mod shared;
 mod spec;
 mod stop;
 mod transport;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("shared", shared::TESTS),
         ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),
