@@ -2,8 +2,10 @@
 //! operation is a task there, so that it outlives the caller's future and the
 //! caller's runtime: a launch that is dropped still deletes what it made.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+mod sessions;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -12,12 +14,12 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{self, Cluster, ConfigError, Error, Source};
 use crate::launching::{self, Cancelled, Launch, Launches};
-use crate::lifecycle::owner::{self, DURATION};
+use crate::lifecycle::owner::{self, DURATION, Owners};
 use crate::lifecycle::{self, Deleted, Engine, ExtendError, HostEnd, Lost, Order, Session};
 use crate::manifest;
 use crate::outcome::Launched;
 use crate::spec::{Problems, SandboxSpec};
-use crate::token::Token;
+use crate::token::TokenSource;
 
 /// Work for the launcher's thread, and how many clean-ups it may come to.
 type Task = (
@@ -37,8 +39,7 @@ struct Inner {
     shutdown: watch::Sender<bool>,
     /// Closed when the thread has ended.
     ended: watch::Receiver<()>,
-    /// The owners this process renews, by the name of their Lease.
-    owners: Mutex<HashMap<String, Lost>>,
+    owners: Owners,
     namespace: String,
     server: String,
 }
@@ -61,13 +62,15 @@ impl Launcher {
         let (ended, wait) = watch::channel(());
         let (ready, started) = std::sync::mpsc::channel();
         let source = source.clone();
+        let owners = Owners::default();
+        let renewed = owners.clone();
         let failed = |message: String| ConfigError::Client {
             server: "launcher thread".to_owned(),
             message,
         };
         std::thread::Builder::new()
             .name("podcradle".to_owned())
-            .spawn(move || run(&source, &ready, queue, down, ended))
+            .spawn(move || run(&source, &ready, renewed, queue, down, ended))
             .map_err(|error| failed(error.to_string()))?;
         let cluster = started
             .recv()
@@ -77,7 +80,7 @@ impl Launcher {
                 tasks,
                 shutdown,
                 ended: wait,
-                owners: Mutex::default(),
+                owners,
                 namespace: cluster.namespace().to_owned(),
                 server: cluster.server().to_owned(),
             }),
@@ -95,7 +98,8 @@ impl Launcher {
     }
 
     /// Begins a launch. The spec is validated first, and is not to hold the
-    /// token; nothing is sent before.
+    /// token; nothing is sent before. The token is a [`crate::Token`], or what
+    /// [`TokenSource::callback`] asks for one once there is a Pod.
     /// A launch with the launch id of an earlier one is the same launch.
     ///
     /// *Cancel safety*: dropping the [`Launch`] cancels it; what it made is
@@ -104,8 +108,12 @@ impl Launcher {
     ///
     /// # Errors
     /// All problems of the spec.
-    pub fn launch(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
-        self.begin(spec, token, false)
+    pub fn launch(
+        &self,
+        spec: SandboxSpec,
+        token: impl Into<TokenSource>,
+    ) -> Result<Launch, Problems> {
+        self.begin(spec, token.into(), false)
     }
 
     /// The same, for a name that [`crate::name::generate`] made: when it is
@@ -113,11 +121,20 @@ impl Launcher {
     ///
     /// # Errors
     /// All problems of the spec.
-    pub fn launch_generated(&self, spec: SandboxSpec, token: Token) -> Result<Launch, Problems> {
-        self.begin(spec, token, true)
+    pub fn launch_generated(
+        &self,
+        spec: SandboxSpec,
+        token: impl Into<TokenSource>,
+    ) -> Result<Launch, Problems> {
+        self.begin(spec, token.into(), true)
     }
 
-    fn begin(&self, spec: SandboxSpec, token: Token, rename: bool) -> Result<Launch, Problems> {
+    fn begin(
+        &self,
+        spec: SandboxSpec,
+        token: TokenSource,
+        rename: bool,
+    ) -> Result<Launch, Problems> {
         Ok(Launch::of(
             self.launch_many(vec![(spec, token, rename)], 1)?,
         ))
@@ -132,15 +149,22 @@ impl Launcher {
     /// # Errors
     /// All problems of all specs, each with the place of its spec among them
     /// when they are many; nothing is sent then.
-    pub fn launch_many(
+    pub fn launch_many<T: Into<TokenSource>>(
         &self,
-        wanted: Vec<(SandboxSpec, Token, bool)>,
+        wanted: Vec<(SandboxSpec, T, bool)>,
         at_once: usize,
     ) -> Result<Launches, Problems> {
+        let wanted: Vec<_> = wanted
+            .into_iter()
+            .map(|(spec, token, rename)| (spec, token.into(), rename))
+            .collect();
         let mut problems = Vec::new();
         for (index, (spec, token, _)) in wanted.iter().enumerate() {
             let checked = spec.validate();
-            let checked = checked.and_then(|()| manifest::check_token(spec, token));
+            let checked = checked.and_then(|()| match token.known() {
+                Some(token) => manifest::check_token(spec, token),
+                None => Ok(()),
+            });
             for mut problem in checked.err().into_iter().flat_map(|found| found.0) {
                 if wanted.len() > 1 {
                     problem.field = format!("[{index}]: {}", problem.field);
@@ -155,7 +179,11 @@ impl Launcher {
             .collect();
         let orders: VecDeque<_> = wanted
             .into_iter()
-            .map(|(spec, token, rename)| self.order(spec, token, rename))
+            .map(|(spec, token, rename)| Order {
+                spec: Arc::new(spec),
+                token,
+                rename,
+            })
             .collect();
         let shutdown = self.inner.shutdown.subscribe();
         Ok(Launches::new(names, shutdown, |work| {
@@ -164,20 +192,6 @@ impl Launcher {
                 launching::many(engine, orders, at_once, work)
             });
         }))
-    }
-
-    fn order(&self, spec: SandboxSpec, token: Token, rename: bool) -> (Order, Option<Lost>) {
-        let owners = self.inner.owners.lock();
-        let owners = owners.unwrap_or_else(PoisonError::into_inner);
-        let lost = spec.owner.as_ref().and_then(|name| owners.get(name));
-        let lost = lost.cloned();
-        let spec = Arc::new(spec);
-        let order = Order {
-            spec,
-            token,
-            rename,
-        };
-        (order, lost)
     }
 
     /// Becomes the owner `name`, the Lease of a deployment: makes it where it
@@ -212,9 +226,7 @@ impl Launcher {
         let (lost, told) = watch::channel(None);
         let (stop, caller) = watch::channel(());
         let cancelled = Cancelled::new(caller, self.inner.shutdown.subscribe());
-        let owners = self.inner.owners.lock();
-        let mut owners = owners.unwrap_or_else(PoisonError::into_inner);
-        owners.insert(name.clone(), told.clone());
+        self.inner.owners.insert(name.clone(), told.clone());
         let lease = name.clone();
         self.submit(move |engine| {
             owner::keep(engine.cluster, lease, uid, attached, lost, cancelled)
@@ -252,20 +264,21 @@ impl Launcher {
         moved.await?.map(|moment| moment.map(|m| m.to_string()))
     }
 
-    /// Deletes a session and waits until its Pods are gone.
+    /// Deletes a sandbox, with its session unless that is a shared one, and waits
+    /// until its Pods are gone.
     pub async fn delete(&self, name: &str, timeout: Duration) -> Result<Deleted, Error> {
         let name = name.to_owned();
         self.ask(move |cluster| lifecycle::delete(cluster, name, timeout))
             .await
     }
 
-    /// All sessions of the namespace.
+    /// All sandboxes of the namespace.
     pub async fn list(&self, timeout: Duration) -> Result<Vec<Session>, Error> {
         self.ask(move |cluster| lifecycle::list(cluster, timeout))
             .await
     }
 
-    /// One session, if there is one.
+    /// One sandbox, if there is one.
     pub async fn status(&self, name: &str, timeout: Duration) -> Result<Option<Session>, Error> {
         let name = name.to_owned();
         self.ask(move |cluster| lifecycle::status(cluster, name, timeout))
@@ -284,7 +297,19 @@ impl Launcher {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let answer = self.submit(move |engine| operation(engine.cluster));
+        self.ask_engine(move |engine| operation(engine.cluster))
+            .await
+    }
+
+    async fn ask_engine<T, F>(
+        &self,
+        operation: impl FnOnce(Engine) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let answer = self.submit(operation);
         answer.await.unwrap_or_else(|_| {
             let call = cluster::Call {
                 verb: "call",
@@ -372,17 +397,8 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let Some(launcher) = self.launcher.upgrade() else {
-            return;
-        };
-        let owners = launcher.owners.lock();
-        let mut owners = owners.unwrap_or_else(PoisonError::into_inner);
-        // Later launches under this name are nobody's to end; a later owner stays.
-        if owners
-            .get(&self.name)
-            .is_some_and(|lost| lost.same_channel(&self.lost))
-        {
-            owners.remove(&self.name);
+        if let Some(launcher) = self.launcher.upgrade() {
+            launcher.owners.remove(&self.name, &self.lost);
         }
     }
 }
@@ -391,6 +407,7 @@ impl Drop for Owner {
 fn run(
     source: &Source,
     ready: &std::sync::mpsc::Sender<Result<Cluster, ConfigError>>,
+    owners: Owners,
     mut queue: mpsc::UnboundedReceiver<Task>,
     mut down: watch::Receiver<bool>,
     ended: watch::Sender<()>,
@@ -415,7 +432,7 @@ fn run(
             return;
         };
         let _ = ready.send(connected);
-        let engine = Engine::new(cluster);
+        let engine = Engine::new(cluster, owners);
         let mut running = JoinSet::new();
         let mut count = 0;
         let spawn = |running: &mut JoinSet<usize>, (of, task): Task| {

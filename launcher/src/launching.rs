@@ -13,7 +13,7 @@ use futures::Stream;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::lifecycle::{self, Engine, Lost, Made, Order};
+use crate::lifecycle::{self, Engine, Made, Order};
 use crate::outcome::{Failure, Launched, Outcome, Reason};
 use crate::watch::Stage;
 
@@ -99,6 +99,19 @@ impl Cancelled {
     /// Whether it is to stop.
     pub(crate) fn is_set(&self) -> bool {
         self.caller.has_changed().unwrap_or(true) || *self.shutdown.borrow()
+    }
+
+    /// Whether the caller says that it has read what it was told, before it goes
+    /// or asks for the end.
+    pub(crate) async fn is_heard(&self, mut heard: oneshot::Receiver<()>) -> bool {
+        tokio::select! {
+            biased;
+            heard = &mut heard => heard.is_ok(),
+            () = self.wait() => {
+                heard.close();
+                heard.try_recv().is_ok()
+            }
+        }
     }
 }
 
@@ -290,18 +303,13 @@ impl Launches {
 }
 
 /// Carries launches out, so many at a time.
-pub(crate) async fn many(
-    engine: Engine,
-    orders: VecDeque<(Order, Option<Lost>)>,
-    at_once: usize,
-    work: Work,
-) {
+pub(crate) async fn many(engine: Engine, orders: VecDeque<Order>, at_once: usize, work: Work) {
     work.begun.store(true, Ordering::SeqCst);
     let (cancelled, bound) = (work.cancelled.clone(), clean_up_bound(orders.len()));
     let all = async move {
         let turns = Arc::new(Semaphore::new(at_once.max(1)));
         let mut running = JoinSet::new();
-        for (which, (order, lost)) in orders.into_iter().enumerate() {
+        for (which, order) in orders.into_iter().enumerate() {
             let turn = Arc::clone(&turns).acquire_owned().await;
             // Those that have ended take room until they are asked for.
             while running.try_join_next().is_some() {}
@@ -312,7 +320,7 @@ pub(crate) async fn many(
             let (engine, cancelled) = (engine.clone(), work.cancelled.clone());
             let answers = work.answers.clone();
             running.spawn(async move {
-                let launch = lifecycle::launch(&engine, order, progress, cancelled.clone(), lost);
+                let launch = lifecycle::launch(&engine, order, progress, cancelled.clone());
                 let (outcome, made) = Box::pin(launch).await;
                 drop(turn);
                 answer(&engine, which, (outcome, made), cancelled, answers).await;
@@ -354,17 +362,9 @@ async fn answer(
         }
     };
     let name = launched.sandbox.clone();
-    let (read, mut heard) = oneshot::channel();
+    let (read, heard) = oneshot::channel();
     let _ = answers.send((which, Answer::Launched(launched, read)));
-    let theirs = tokio::select! {
-        biased;
-        heard = &mut heard => heard.is_ok(),
-        () = cancelled.wait() => {
-            heard.close();
-            heard.try_recv().is_ok()
-        }
-    };
-    if !theirs {
+    if !cancelled.is_heard(heard).await {
         let failure = Box::pin(lifecycle::take_back(engine, name, made)).await;
         let _ = answers.send((which, Answer::Failed(Box::new(failure))));
     }

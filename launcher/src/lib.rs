@@ -30,4 +30,5 @@ pub mod watch;
 pub use launcher::{Launcher, Owner};
 pub use launching::{Events, Launch, LaunchEvent, Launches};
 pub use outcome::{Failure, Launched, Outcome, Reason};
-pub use spec::SandboxSpec;
+pub use spec::{SandboxSpec, SessionSpec};
+pub use token::{Token, TokenSource};

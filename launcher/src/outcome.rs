@@ -64,11 +64,14 @@ pub struct Timings {
 
 /// Why a launch failed: stable, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub enum Reason {
     /// SIGINT, SIGTERM, or a caller that went away.
     Cancelled,
     /// The Lease of the session's owner is gone, or somebody else's.
     OwnerLost,
+    /// There is no shared session of that name that a sandbox may go into.
+    Session,
     /// The name belongs to something else.
     NameTaken,
     /// This launch id's sandbox is there, and is not what a new launch gives.
@@ -117,6 +120,8 @@ pub enum Reason {
     Evicted,
     /// A budget ran out.
     TimedOut,
+    /// The caller's callback gave no token, or none that can be used.
+    Token,
 }
 
 impl fmt::Display for Reason {
@@ -216,6 +221,10 @@ impl Failure {
             E::Namespace { .. } => (
                 Reason::Namespace,
                 "name another namespace with -n, or create it with deploy/",
+            ),
+            E::Leftover { .. } => (
+                Reason::NameTaken,
+                "launch again in a while, or wait longer with --schedule-timeout; see whether the garbage collector of the cluster runs",
             ),
             E::Exists { .. } => (
                 Reason::NameTaken,

@@ -16,6 +16,7 @@ mod quantity_text;
 pub mod resolve;
 pub mod schema;
 pub(crate) mod server;
+mod session;
 pub mod time;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ pub use parts::{
 pub use problem::{Problem, Problems};
 pub use profile::Profile;
 use quantity_text::QuantityText;
+pub use session::SessionSpec;
 
 /// One sandbox, as its caller wants it. Make one with [`SandboxSpec::new`] and
 /// change what differs from the defaults.
@@ -52,6 +54,9 @@ pub struct SandboxSpec {
     pub sandbox: String,
     /// The caller's idempotency key.
     pub launch_id: String,
+    /// Shared session to launch into, instead of one of the sandbox's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// Image reference of host and (unless `prepImage`) workspace-prep.
     pub image: String,
     /// Another image for workspace-prep, when the host's has no git.
@@ -191,7 +196,8 @@ impl SandboxSpec {
         defaults::spec(profile)
     }
 
-    /// A spec with every default of the README's table.
+    /// A spec with every default of the README's table. A request stays as it is
+    /// when its limit is set below it, and the spec is wrong then: set both.
     pub fn new(sandbox: impl Into<String>, image: impl Into<String>) -> Self {
         Self {
             sandbox: sandbox.into(),
@@ -241,6 +247,11 @@ impl SandboxSpec {
         self.repo
             .as_ref()
             .map_or_else(|| base.clone(), |repo| format!("{base}/{}", repo.dir()))
+    }
+
+    /// The session it belongs to: a shared one, or its own of the same name.
+    pub fn session_name(&self) -> &str {
+        self.session.as_deref().unwrap_or(&self.sandbox)
     }
 
     /// Name of an environment variable of ours: `<PREFIX>_<SUFFIX>`.

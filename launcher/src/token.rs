@@ -1,12 +1,16 @@
 //! The token: 256 random bits, or the caller's own. It has no `Display`, its
 //! `Debug` says nothing, and its memory is wiped when it is dropped.
 
+mod source;
+
 use std::io::Read;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
+
+pub use source::{Callback, TokenSource};
 
 /// Longest token accepted from a caller, in bytes.
 pub const MAX_BYTES: u64 = 16 * 1024;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use podcradle_launcher::spec::time::parse as duration;
 
-use super::flags::SpecFlags;
+use super::flags::{SessionFlags, SpecFlags};
 pub use super::settings::Global;
 
 /// Launch agent hosts in Kubernetes pods, and leave nothing behind.
@@ -111,7 +111,7 @@ pub enum Command {
     },
     /// Print the host's log
     Logs(Logs),
-    /// Move the expiry of a sandbox
+    /// Move the expiry of a sandbox, or of a shared session
     Extend(Extend),
     /// Delete sandboxes and wait until they are gone
     Delete {
@@ -119,6 +119,35 @@ pub enum Command {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Shared sessions: many sandboxes that end together
+    #[command(subcommand)]
+    Session(Session),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Session {
+    /// Create a shared session, for launch --session
+    Create(Box<SessionCreate>),
+    /// List the shared sessions of the namespace
+    List,
+    /// Delete shared sessions with all their sandboxes, and wait until they are gone
+    Delete {
+        /// Names of the sessions
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct SessionCreate {
+    /// Name of the session [default: a generated one]
+    #[arg(value_name = "NAME", conflicts_with = "name")]
+    pub session: Option<String>,
+    /// Label of a generated name [default: session]
+    #[arg(long, value_name = "LABEL")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub fields: SessionFlags,
 }
 
 #[derive(Args, Debug)]
@@ -179,7 +208,7 @@ pub struct Wanted {
 
 #[derive(Args, Debug)]
 pub struct Extend {
-    /// Name of the sandbox
+    /// Name of the sandbox, or of the shared session
     pub name: String,
     /// From now, a time such as 24h; none takes the expiry away
     #[arg(long, value_name = "TIME", value_parser = ttl)]

@@ -62,6 +62,22 @@ impl Failed {
         }
     }
 
+    /// As a launch that fails like this, of which nothing was told yet.
+    pub fn of(failure: Failure) -> Self {
+        let line = format!("{} ({})", failure.message, failure.hint);
+        let failed = Self::new(of_failure(&failure, None), line);
+        Self {
+            failure: Some(Box::new(failure)),
+            ..failed
+        }
+    }
+
+    /// This, which came first, and what came after it.
+    pub fn and(mut self, later: Self) -> Self {
+        self.lines.extend(later.lines);
+        self
+    }
+
     /// The end of launches whose failures were told one by one: programs have
     /// had all of it then.
     pub fn told(code: u8, line: String) -> Self {
@@ -107,7 +123,11 @@ pub fn of_failure(failure: &Failure, signal: Option<i32>) -> u8 {
         Reason::Cancelled => signal
             .and_then(|s| u8::try_from(128 + s).ok())
             .unwrap_or(UNEXPECTED),
-        Reason::NameTaken | Reason::AlreadyLaunched | Reason::TakenOver | Reason::Namespace => NAME,
+        Reason::NameTaken
+        | Reason::AlreadyLaunched
+        | Reason::TakenOver
+        | Reason::Session
+        | Reason::Namespace => NAME,
         Reason::Policy | Reason::Quota | Reason::Denied | Reason::AdmissionChanged => FORBIDDEN,
         Reason::Unauthorized | Reason::Unreachable => UNREACHABLE,
         Reason::Invalid => INPUT,

@@ -9,7 +9,7 @@ use super::{connect, output, sessions, timeout};
 
 pub async fn extend(global: &Global, args: &Extend) -> Result<(), Failed> {
     let name = &args.name;
-    sessions::check_name(name)?;
+    sessions::check_name("sandbox", name)?;
     let launcher = connect(global)?;
     let moved = launcher.extend(name, args.ttl.0, timeout(global)).await;
     let expires = moved.map_err(|error| match error {

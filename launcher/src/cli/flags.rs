@@ -15,6 +15,43 @@ fn own() -> impl Iterator<Item = &'static Field> {
     FIELDS.iter().filter(|field| !field.heading.is_empty())
 }
 
+/// What the flags of `session create` set: those of these fields that a session
+/// has, and its sandboxes have not.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFlags(pub Layer);
+
+fn of_session() -> impl Iterator<Item = &'static Field> {
+    let paths = [
+        "labels",
+        "owner",
+        "ttl",
+        "networkPolicy",
+        "networkPolicy.egress",
+    ];
+    own().filter(move |field| paths.contains(&field.path))
+}
+
+impl Args for SessionFlags {
+    fn augment_args(command: Command) -> Command {
+        of_session().fold(command, |command, field| command.arg(argument(field)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SessionFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        Ok(Self(layer_of(of_session(), matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl Args for SpecFlags {
     fn augment_args(command: Command) -> Command {
         let command = own().fold(command, |command, field| command.arg(argument(field)));
@@ -65,17 +102,7 @@ fn help(field: &Field) -> String {
 
 impl FromArgMatches for SpecFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let mut layer = Layer::default();
-        for field in own() {
-            let texts = given(matches, field.flag);
-            if texts.is_empty() {
-                continue;
-            }
-            match field.settings(&texts, &Origin::Flag(format!("--{}", field.flag))) {
-                Ok(settings) => layer.settings.extend(settings),
-                Err(problems) => layer.problems.extend(problems),
-            }
-        }
+        let mut layer = layer_of(own(), matches);
         let host = given(matches, "host");
         if !host.is_empty() {
             let origin = Origin::Flag("-- HOST".to_owned());
@@ -88,6 +115,21 @@ impl FromArgMatches for SpecFlags {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+fn layer_of(fields: impl Iterator<Item = &'static Field>, matches: &ArgMatches) -> Layer {
+    let mut layer = Layer::default();
+    for field in fields {
+        let texts = given(matches, field.flag);
+        if texts.is_empty() {
+            continue;
+        }
+        match field.settings(&texts, &Origin::Flag(format!("--{}", field.flag))) {
+            Ok(settings) => layer.settings.extend(settings),
+            Err(problems) => layer.problems.extend(problems),
+        }
+    }
+    layer
 }
 
 fn given(matches: &ArgMatches, id: &str) -> Vec<String> {
@@ -106,12 +148,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_of_launch_is_in_the_readme() {
+    fn every_flag_of_launch_and_session_create_is_in_the_readme() {
         let readme = include_str!("../../README.md");
         let mut cli = Cli::command();
         cli.build();
         let launch = cli.find_subcommand("launch").unwrap();
-        let flags = launch.get_arguments().filter_map(Arg::get_long);
+        let session = cli.find_subcommand("session").unwrap();
+        let create = session.find_subcommand("create").unwrap();
+        let flags = launch.get_arguments().chain(create.get_arguments());
+        let flags = flags.filter_map(Arg::get_long);
         for flag in flags.filter(|flag| *flag != "help") {
             assert!(
                 readme.contains(&format!("`--{flag}")),

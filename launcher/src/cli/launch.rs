@@ -27,6 +27,11 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
                 "--attach: this process can wait for the end of one sandbox, not of many",
             ));
         };
+        if let Some(session) = &one.spec.session {
+            return Err(Failed::input(format!(
+                "--attach: a sandbox in session {session} lives as long as that, not as this process; leave one of them out"
+            )));
+        }
         // Part of what is checked next, the record's size included.
         one.spec.owner = Some(name::of_process());
     }

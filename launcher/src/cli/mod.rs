@@ -16,6 +16,7 @@ mod results;
 mod say;
 mod sessions;
 mod settings;
+mod shared;
 mod signals;
 mod spec;
 mod tokens;
@@ -60,7 +61,7 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Failed> {
     let global = settings::Global::of(&cli.global, Environment::of_process());
     let global = global.map_err(|failed| match (&cli.command, cli.global.output) {
-        (Command::Launch(_), Some(format)) => failed.with_data(format),
+        (Command::Launch(_) | Command::Render(_), Some(format)) => failed.with_data(format),
         _ => failed,
     })?;
     match cli.command {
@@ -71,7 +72,8 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         }
         Command::Render(args) => {
             let by = args.dry_run.unwrap_or(args::DryRun::Client);
-            render::render(&global, &args.wanted, by).await
+            let rendered = render::render(&global, &args.wanted, by).await;
+            rendered.map_err(|failed| failed.with_data(global.output))
         }
         Command::Config(wanted) => config::config(&global, &wanted),
         Command::Schema => output::print(&podcradle_launcher::spec::schema::text()),
@@ -80,6 +82,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Extend(args) => extend::extend(&global, &args).await,
         Command::Logs(args) => logs::logs(&global, &args).await,
         Command::Delete { names } => sessions::delete(&global, &names).await,
+        Command::Session(command) => shared::session(&global, command).await,
     }
 }
 
@@ -93,6 +96,7 @@ fn connect(global: &args::Global) -> Result<Launcher, Failed> {
             args::InCluster::Always => InCluster::Always,
             args::InCluster::Never => InCluster::Never,
         },
+        log_plugins: say::is_json(),
     };
     Launcher::start(&source).map_err(|error| Failed::input(error.to_string()))
 }

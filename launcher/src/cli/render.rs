@@ -8,7 +8,7 @@ use podcradle_launcher::spec::Problems;
 use serde_json::Value;
 
 use super::args::{DryRun, Global, Output, Wanted};
-use super::exit::{self, Failed};
+use super::exit::Failed;
 use super::say::say;
 use super::spec::specs_of;
 use super::{connect, output, timeout};
@@ -27,7 +27,7 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
     say("without owners, whose uids the API server gives");
     let launcher = connect(global)?;
     let mut accepted = Vec::new();
-    let mut failed = None;
+    let mut failed: Option<Failed> = None;
     for tree in trees {
         let time = timeout(global);
         let asked = launcher
@@ -39,17 +39,13 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
                     continue;
                 }
                 Answer::Refused(error) => Failed::from(error),
-                Answer::Changed(changes) => Failed::new(
-                    exit::FORBIDDEN,
-                    format!(
-                        "an admission plug-in of the cluster changes the Pod: {}",
-                        changes.join("; ")
-                    ),
-                ),
+                Answer::Changed(failure) => Failed::of(*failure),
             };
-            if let Some(earlier) = failed.replace(refusal) {
-                let _ = earlier.report();
-            }
+            // A launch ends at the first.
+            failed = Some(match failed {
+                Some(first) => Failed::and(first, refusal),
+                None => refusal,
+            });
         }
     }
     match (global.output, failed) {

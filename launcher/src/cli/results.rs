@@ -13,15 +13,18 @@ use super::say::{self, say};
 pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(), Failed> {
     match outcome {
         Outcome::Launched(done) => launched(done, format),
-        Outcome::Failed(failure) => {
-            if matches!(format, Output::Json | Output::Yaml) {
-                output::data(format, &json!({ "error": failure }))?;
-            }
-            evidence(failure, "");
-            let line = format!("{} ({})", failure.message, failure.hint);
-            Err(Failed::told(exit::of_failure(failure, signal), line))
-        }
+        Outcome::Failed(failure) => failed(failure, format, signal),
     }
+}
+
+/// That there is none, and why.
+pub fn failed(failure: &Failure, format: Output, signal: Option<i32>) -> Result<(), Failed> {
+    if matches!(format, Output::Json | Output::Yaml) {
+        output::data(format, &json!({ "error": failure }))?;
+    }
+    evidence(failure, "");
+    let line = format!("{} ({})", failure.message, failure.hint);
+    Err(Failed::told(exit::of_failure(failure, signal), line))
 }
 
 /// A sandbox that was launched.

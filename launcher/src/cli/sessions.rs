@@ -40,7 +40,7 @@ pub async fn list(global: &Global) -> Result<(), Failed> {
         Output::Table => {
             let rows: Vec<_> = sessions.iter().map(row).collect();
             output::print(&output::table(
-                &["SANDBOX", "STATE", "AGE", "EXPIRES IN", "IMAGE"],
+                &["SANDBOX", "SESSION", "STATE", "AGE", "EXPIRES IN", "IMAGE"],
                 &rows,
             ))
         }
@@ -50,6 +50,7 @@ pub async fn list(global: &Global) -> Result<(), Failed> {
 fn row(session: &Session) -> Vec<String> {
     vec![
         session.sandbox.clone(),
+        shared(session).unwrap_or_else(|| "-".to_owned()),
         session.state.clone(),
         output::distance(session.created.as_deref()),
         output::distance(session.expires.as_deref()),
@@ -57,8 +58,13 @@ fn row(session: &Session) -> Vec<String> {
     ]
 }
 
+/// The session, when it is a shared one.
+fn shared(session: &Session) -> Option<String> {
+    (session.session != session.sandbox).then(|| session.session.clone())
+}
+
 pub async fn status(global: &Global, name: &str) -> Result<(), Failed> {
-    check_name(name)?;
+    check_name("sandbox", name)?;
     let launcher = connect(global)?;
     let Some(session) = launcher.status(name, timeout(global)).await? else {
         return Err(Failed::new(exit::NAME, no_such(name, launcher.namespace())));
@@ -84,6 +90,7 @@ fn details(session: &Session) -> String {
         .map_or_else(dash, podcradle_launcher::report::Report::summary);
     let rows = [
         ("sandbox", session.sandbox.clone()),
+        ("session", shared(session).unwrap_or_else(dash)),
         ("namespace", session.namespace.clone()),
         ("state", session.state.clone()),
         ("why", session.why.clone().unwrap_or_else(dash)),
@@ -109,29 +116,44 @@ fn details(session: &Session) -> String {
 
 pub async fn delete(global: &Global, names: &[String]) -> Result<(), Failed> {
     for name in names {
-        check_name(name)?;
+        check_name("sandbox", name)?;
     }
     let launcher = connect(global)?;
-    let mut failed = None;
+    each(names, async |name| {
+        match launcher.delete(name, timeout(global)).await? {
+            Deleted::NotOurs => Err(not_ours(name)),
+            Deleted::OtherKind => Err(Failed::new(
+                exit::NAME,
+                format!("{name} is a shared session: podcradle session delete {name}"),
+            )),
+            done => say_deleted(name, done, global.output),
+        }
+    })
+    .await
+}
+
+/// Does it to all of them: one that cannot be deleted does not keep the others.
+pub async fn each(
+    names: &[String],
+    delete: impl AsyncFn(&str) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let mut failed: Option<Failed> = None;
     for name in names {
-        match launcher.delete(name, timeout(global)).await {
-            Ok(Deleted::NotOurs) => {
-                let line = format!("service {name} was not made by podcradle; it was left alone");
-                failed = Some(Failed::new(exit::NAME, line));
-            }
-            Ok(done) => say_deleted(name, done, global.output)?,
-            // One that cannot be deleted does not keep the others.
-            Err(error) => {
-                if let Some(earlier) = failed.replace(Failed::from(error)) {
-                    let _ = earlier.report();
-                }
-            }
+        if let Err(error) = delete(name).await
+            && let Some(earlier) = failed.replace(error)
+        {
+            let _ = earlier.report();
         }
     }
     failed.map_or(Ok(()), Err)
 }
 
-fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> {
+pub fn not_ours(name: &str) -> Failed {
+    let line = format!("service {name} was not made by podcradle; it was left alone");
+    Failed::new(exit::NAME, line)
+}
+
+pub fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> {
     match format {
         Output::Json | Output::Yaml => {
             output::data(format, &json!({ "sandbox": name, "deleted": done }))
@@ -142,11 +164,13 @@ fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Failed> 
     }
 }
 
-pub fn check_name(name: &str) -> Result<(), Failed> {
+pub fn check_name(what: &str, name: &str) -> Result<(), Failed> {
     name::check_rfc1035_label(name, name::MAX_NAME)
-        .map_err(|rule| Failed::input(format!("sandbox {name:?}: {rule}")))
+        .map_err(|rule| Failed::input(format!("{what} {name:?}: {rule}")))
 }
 
 fn no_such(name: &str, namespace: &str) -> String {
-    format!("sandbox {name} does not exist in namespace {namespace}; see: podcradle list")
+    format!(
+        "sandbox {name} does not exist in namespace {namespace}; see: podcradle list (and for shared sessions podcradle session list)"
+    )
 }

@@ -338,6 +338,19 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_is_one_by_name() {
+        for text in ["", "other"] {
+            let args = GlobalArgs {
+                profile: Some(text.to_owned()),
+                ..GlobalArgs::default()
+            };
+            let refused = global(&args, &[("PODCRADLE_PROFILE", "omnigent")]).unwrap_err();
+            let line = format!("--profile {text:?}: must be default or omnigent");
+            assert_eq!(refused, line);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_the_configuration_is_named_with_its_file() {
         for (text, line) in [
             (

@@ -150,6 +150,12 @@ pub enum Error {
         /// The call.
         call: Call,
     },
+    /// 409, by what belongs to a Pod that is gone: the collector takes it.
+    #[error("{call}: one of before is still there, until the cluster's collector takes it")]
+    Leftover {
+        /// The call.
+        call: Call,
+    },
     /// 409, someone else wrote first, or a precondition does not hold.
     #[error("{call}: changed meanwhile: {message}")]
     Conflict {
@@ -208,7 +214,10 @@ impl Error {
     /// Whether somebody else may make it possible: worth waiting for, and worth
     /// saying so meanwhile.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Quota { .. } | Self::Webhook { .. })
+        matches!(
+            self,
+            Self::Quota { .. } | Self::Webhook { .. } | Self::Leftover { .. }
+        )
     }
 
     /// Whether a write may have happened although it seems to have failed.

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Request, Response, StatusCode};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
@@ -15,6 +15,10 @@ use tokio::sync::watch;
 use super::config::{ConfigError, Source, load};
 use super::plugin;
 use super::retry_after::as_status;
+
+/// How long before they expire credentials are read anew: a plugin may take a
+/// minute.
+const AHEAD: SignedDuration = SignedDuration::from_secs(75);
 
 /// What a source leads to, read once for all clients of a process.
 pub(super) struct Credentials {
@@ -25,6 +29,8 @@ pub(super) struct Credentials {
     /// How often that failed, and how it did last: whoever waited meanwhile
     /// does not try once more.
     failed: Mutex<(u64, String)>,
+    /// Whether those after these are being read, or were, before it was time.
+    ahead: Mutex<Option<u64>>,
     /// How many wait for them.
     reading: watch::Sender<usize>,
 }
@@ -34,8 +40,21 @@ struct Known {
     config: Arc<kube::Config>,
     /// The how manieth they are.
     version: u64,
+    /// When they were asked for.
+    since: Timestamp,
     /// When they expire, where that is known.
     until: Option<Timestamp>,
+}
+
+impl Known {
+    /// Whether so little is left of their time that a slow plugin would be late:
+    /// a Lease waits for nobody.
+    fn expire_soon(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| {
+            let left = until.duration_since(now);
+            left < AHEAD && left < until.duration_since(self.since) / 4
+        })
+    }
 }
 
 struct Reading<'a>(&'a watch::Sender<usize>);
@@ -54,7 +73,8 @@ impl Credentials {
     ) -> Result<Arc<Self>, ConfigError> {
         Ok(Arc::new(Self {
             source: source.clone(),
-            current: Mutex::new(read(config, 0).await?),
+            current: Mutex::new(read(config, 0, source.log_plugins).await?),
+            ahead: Mutex::default(),
             reader: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             reading: watch::Sender::new(0),
@@ -77,12 +97,26 @@ impl Credentials {
 
     /// Those that are good, as far as is known.
     async fn current(self: &Arc<Self>) -> Result<Known, ConfigError> {
-        let known = self.known();
-        if known.until.is_none_or(|until| Timestamp::now() < until) {
+        let (known, now) = (self.known(), Timestamp::now());
+        if known.until.is_none_or(|until| now < until) {
+            if known.expire_soon(now) {
+                self.read_ahead(known.version);
+            }
             return Ok(known);
         }
         tracing::debug!("the credentials have expired: reading them again");
         self.newer_than(known.version).await
+    }
+
+    /// Begins to read those after `version`, once, while these are good still.
+    fn read_ahead(self: &Arc<Self>, version: u64) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if ahead.replace(version) != Some(version) {
+            tracing::debug!("the credentials expire soon: reading them again");
+            let all = Arc::clone(self);
+            let before = all.failures().0;
+            tokio::spawn(async move { all.read_after(version, before).await.map(drop) });
+        }
     }
 
     /// Newer ones than those of `version`. They are read to the end though
@@ -90,34 +124,11 @@ impl Credentials {
     /// else be run again and again.
     async fn newer_than(self: &Arc<Self>, version: u64) -> Result<Known, ConfigError> {
         let all = Arc::clone(self);
-        let (before, _) = all.failures().clone();
+        let before = all.failures().0;
         let reading = async move {
             all.reading.send_modify(|readers| *readers += 1);
             let _reading = Reading(&all.reading);
-            let _reader = all.reader.lock().await;
-            let known = all.known();
-            if known.version != version {
-                return Ok(known);
-            }
-            let (now, message) = all.failures().clone();
-            if now != before {
-                return Err(failed(&known.config, message));
-            }
-            let newer = match load(&all.source) {
-                Ok(config) => read(config, version + 1).await,
-                Err(error) => Err(error),
-            };
-            let newer = newer.inspect_err(|error| {
-                let message = match error {
-                    ConfigError::Client { message, .. } => message.clone(),
-                    other => other.to_string(),
-                };
-                let mut failures = all.failures();
-                *failures = (failures.0 + 1, message);
-            })?;
-            let mut current = all.current.lock().unwrap_or_else(PoisonError::into_inner);
-            current.clone_from(&newer);
-            Ok(newer)
+            all.read_after(version, before).await
         };
         tokio::spawn(reading).await.unwrap_or_else(|error| {
             Err(ConfigError::Client {
@@ -126,16 +137,47 @@ impl Credentials {
             })
         })
     }
+
+    /// Reads those after `version`, unless somebody else has, or has failed to
+    /// since there were so many failures.
+    async fn read_after(&self, version: u64, before: u64) -> Result<Known, ConfigError> {
+        let _reader = self.reader.lock().await;
+        let known = self.known();
+        if known.version != version {
+            return Ok(known);
+        }
+        let (now, message) = self.failures().clone();
+        if now != before {
+            return Err(failed(&known.config, message));
+        }
+        let newer = match load(&self.source) {
+            Ok(config) => read(config, version + 1, self.source.log_plugins).await,
+            Err(error) => Err(error),
+        };
+        let newer = newer.inspect_err(|error| {
+            let message = match error {
+                ConfigError::Client { message, .. } => message.clone(),
+                other => other.to_string(),
+            };
+            let mut failures = self.failures();
+            *failures = (failures.0 + 1, message);
+        })?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.clone_from(&newer);
+        Ok(newer)
+    }
 }
 
 /// Asks the exec plugin, when there is one.
-async fn read(mut config: kube::Config, version: u64) -> Result<Known, ConfigError> {
-    let until = plugin::ask(&mut config.auth_info).await;
+async fn read(mut config: kube::Config, version: u64, log: bool) -> Result<Known, ConfigError> {
+    let since = Timestamp::now();
+    let until = plugin::ask(&mut config.auth_info, log).await;
     let until = until.map_err(|message| failed(&config, message))?;
     let config = Arc::new(config);
     Ok(Known {
         config,
         version,
+        since,
         until,
     })
 }
@@ -249,14 +291,14 @@ fn service(error: ConfigError) -> kube::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    /// Whoever waits for a plugin that fails is told, and does not run it too.
-    #[tokio::test]
-    async fn a_plugin_that_fails_fails_for_all_that_wait_for_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let (kubeconfig, runs) = (folder.path().join("config"), folder.path().join("runs"));
-        let script = format!("echo >> {}; exit 3", runs.display());
+    /// A plugin whose script asks of a folder and writes to it.
+    fn source(folder: &Path, script: &str) -> Source {
+        let kubeconfig = folder.join("config");
+        let script = format!("cd {}; {script}", folder.display());
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{ "name": "c", "cluster": { "server": "https://api.example" } }],
@@ -267,12 +309,63 @@ mod tests {
             } } }],
         });
         std::fs::write(&kubeconfig, config.to_string()).unwrap();
-        let source = Source {
+        Source {
             kubeconfig: Some(kubeconfig),
             ..Source::default()
+        }
+    }
+
+    fn none() -> kube::Config {
+        kube::Config::new("https://api.example".parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_slow_plugin_is_asked_while_its_last_word_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let script = r#"echo >> runs; mkfifo asked; read -r until < asked
+            printf '{"status": {"token": "t", "expirationTimestamp": "%s"}}' "$until""#;
+        let all = Credentials::of(&source(folder.path(), script), none())
+            .await
+            .unwrap();
+        let hour = SignedDuration::from_hours(1);
+        let last = |since, left| {
+            let mut current = all.current.lock().unwrap();
+            let now = Timestamp::now();
+            (current.since, current.until) = (now - since, Some(now + left));
         };
-        let known = kube::Config::new("https://api.example".parse().unwrap());
-        let all = Credentials::of(&source, known).await.unwrap();
+        // Most of their time has come, and not the last of it.
+        last(hour, SignedDuration::from_mins(2));
+        assert_eq!(all.current().await.unwrap().version, 0);
+        assert!(all.ahead.lock().unwrap().is_none());
+        last(hour, SignedDuration::from_mins(1));
+        for _ in 0..3 {
+            assert_eq!(all.current().await.unwrap().version, 0);
+        }
+        // Nobody counts as one who waits for it.
+        assert_eq!(*all.reading().borrow(), 0);
+        let answer = async {
+            let path = folder.path().join("asked");
+            while !path.exists() {
+                tokio::task::yield_now().await;
+            }
+            tokio::fs::write(path, "2999-01-01T00:00:00Z\n").await
+        };
+        let (answered, newer) = tokio::join!(answer, all.newer_than(0));
+        answered.unwrap();
+        assert_eq!(newer.unwrap().version, 1);
+        assert_eq!(all.current().await.unwrap().version, 1);
+        assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 1);
+    }
+
+    /// Whoever waits for a plugin that fails is told, and does not run it too.
+    #[tokio::test]
+    async fn a_plugin_that_fails_fails_for_all_that_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let all = Credentials::of(&source(folder.path(), "echo >> runs; exit 3"), none())
+            .await
+            .unwrap();
         let asked = futures::future::join_all((0..5).map(|_| all.newer_than(0))).await;
         assert!(asked.iter().all(Result::is_err));
         let runs_of = || std::fs::read_to_string(&runs).unwrap().lines().count();

@@ -20,6 +20,9 @@ pub struct Source {
     pub namespace: Option<String>,
     /// `--in-cluster`.
     pub in_cluster: InCluster,
+    /// What an exec plugin says on standard error goes to the log, line by line,
+    /// and not to the terminal, where standard error is one.
+    pub log_plugins: bool,
 }
 
 /// Whether the account of the Pod we run in counts.

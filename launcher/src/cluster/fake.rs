@@ -10,6 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
+use tokio::sync::watch;
 
 use super::{Cluster, Throttle};
 
@@ -37,6 +38,12 @@ impl Cluster {
             namespace: "ns".to_owned(),
             server: "https://api".to_owned(),
         }
+    }
+
+    /// The same, where so many wait for credentials.
+    pub(crate) fn reading(mut self, reading: watch::Receiver<usize>) -> Self {
+        self.reading = reading;
+        self
     }
 }
 

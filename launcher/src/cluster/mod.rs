@@ -13,6 +13,7 @@ mod objects;
 mod plugin;
 mod proxy;
 mod retry_after;
+mod sealed;
 mod throttle;
 pub(crate) use objects::pods_of;
 
@@ -156,6 +157,22 @@ impl Deadline {
     }
 }
 
+/// Whether credentials are read from now on.
+pub(crate) struct Logins(watch::Receiver<usize>);
+
+impl Logins {
+    /// Whether that took what there was until `deadline`, so that all may begin
+    /// anew: a slow exec plugin has a bound of its own. Returns once they are read.
+    pub(crate) async fn took_all_until(mut self, deadline: Deadline) -> bool {
+        let read = *self.0.borrow() > 0 || self.0.has_changed().unwrap_or(false);
+        if read && deadline.is_over() {
+            // Fails when nobody will ever read any.
+            let _ = self.0.wait_for(|readers| *readers == 0).await;
+        }
+        read && deadline.is_over()
+    }
+}
+
 impl Cluster {
     /// Clients for the cluster that `source` leads to; nothing is sent yet. They
     /// belong to the runtime this is called on.
@@ -214,6 +231,12 @@ impl Cluster {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
         Api::namespaced(self.renewals.clone(), &self.namespace)
+    }
+
+    pub(crate) fn logins(&self) -> Logins {
+        let mut reading = self.reading.clone();
+        reading.mark_unchanged();
+        Logins(reading)
     }
 
     pub(crate) fn what(&self, verb: &'static str, resource: &'static str, name: &str) -> Call {
@@ -392,6 +415,20 @@ mod tests {
         assert!(read("get", refusals).await.is_ok());
         let denied = read("get", vec![(403, RBAC); 100]).await;
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_that_is_never_answered_takes_ten_seconds() {
+        let cluster = Cluster::of(|_| std::future::pending());
+        let api = cluster.api::<Pod>();
+        for (given, taken) in [(300, 10), (4, 4)] {
+            let begun = Instant::now();
+            let call = cluster.what("get", "pods", "a");
+            let deadline = Deadline::after(Duration::from_secs(given));
+            let read = cluster.once(call, deadline, api.get("a")).await;
+            assert!(matches!(read, Err(Error::TimedOut { .. })), "{read:?}");
+            assert_eq!(begun.elapsed().as_secs(), taken);
+        }
     }
 
     #[tokio::test(start_paused = true)]

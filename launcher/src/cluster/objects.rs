@@ -1,18 +1,17 @@
-//! The verbs of the tree: create, read, patch, delete. A create is never
+//! The verbs of the tree: create, read, patch (`sealed` has delete, and all that
+//! is done to a Secret). A create is never
 //! repeated blindly: what became of an ambiguous one is read back first.
 
 use std::fmt::Debug;
 
 use futures::AsyncBufRead;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
-use kube::api::{
-    DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, Preconditions,
-};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::api::{ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Call, Cluster, Deadline, Error, Pause, wait_before_retry};
 use crate::manifest::{GENERATION, LAUNCH_ID, SESSION};
@@ -122,34 +121,6 @@ impl Cluster {
             .await
     }
 
-    /// Creates the token's Secret. It is not readable to us, so an ambiguous
-    /// answer is followed by the same POST: `AlreadyExists` is then our own.
-    pub(crate) async fn create_secret(
-        &self,
-        secret: &Secret,
-        in_doubt: &mut bool,
-        deadline: Deadline,
-    ) -> Result<Option<String>, Error> {
-        let api = self.api::<Secret>();
-        let call = self.what("create", "secrets", &secret.name_any());
-        let post = PostParams::default();
-        let mut pause = Pause::SHORT;
-        loop {
-            let error = match self
-                .once(call.clone(), deadline, api.create(&post, secret))
-                .await
-            {
-                Ok(created) => return Ok(created.uid()),
-                Err(Error::Exists { .. }) if *in_doubt => return Ok(None),
-                Err(error) => error,
-            };
-            *in_doubt |= error.is_ambiguous();
-            if !may_be_created(&error) || !wait_before_retry(&error, &mut pause, deadline).await {
-                return Err(error);
-            }
-        }
-    }
-
     /// Takes our gate, and only ours, off the Pod with this uid. A patch of a
     /// list goes by the place in it, which moves when a queue takes its own gate
     /// off meanwhile: the Pod is read again then.
@@ -195,51 +166,45 @@ impl Cluster {
         }
     }
 
-    /// Changes annotations of the anchor, provided that nobody wrote since
-    /// `seen`; an empty value takes the annotation away.
+    /// Merges this into an anchor's metadata: with a uid and a resource version in
+    /// it only as long as these are its own.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when somebody did: read again, decide again.
-    pub(crate) async fn annotate(
-        &self,
-        seen: &Service,
-        annotations: &[(&str, Option<String>)],
-        deadline: Deadline,
-    ) -> Result<Service, Error> {
-        self.change_anchor(seen, annotations, None, deadline).await
-    }
-
-    /// The same, and the anchor's label says another generation.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when somebody wrote since `seen`.
+    /// [`Error::Conflict`] when they are not: read again, decide again.
     pub(crate) async fn change_anchor(
         &self,
-        seen: &Service,
-        annotations: &[(&str, Option<String>)],
-        generation: Option<u32>,
+        name: &str,
+        metadata: Value,
         deadline: Deadline,
     ) -> Result<Service, Error> {
-        let map: serde_json::Map<_, _> = annotations
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
-            .collect();
-        let mut metadata = json!({
-            "uid": seen.uid(),
-            "resourceVersion": seen.resource_version(),
-            "annotations": map,
-        });
-        if let Some(generation) = generation {
-            metadata["labels"] = json!({ (GENERATION): generation.to_string() });
-        }
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let api = self.api::<Service>();
-        let name = seen.name_any();
         let params = PatchParams::default();
-        self.repeat(self.what("patch", "services", &name), deadline, || {
-            api.patch(&name, &params, &patch)
+        self.repeat(self.what("patch", "services", name), deadline, || {
+            api.patch(name, &params, &patch)
         })
         .await
+    }
+
+    /// Changes a Pod by a JSON patch, whose tests say when it may be done, and
+    /// done again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when one does not hold.
+    pub(crate) async fn change_pod(
+        &self,
+        name: &str,
+        operations: Value,
+        deadline: Deadline,
+    ) -> Result<Pod, Error> {
+        let call = self.what("patch", "pods", name);
+        let patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
+        let patch = patch.map_err(|e| super::classify(call.clone(), self.server(), &e))?;
+        let patch = Patch::<()>::Json(patch);
+        let api = self.api::<Pod>();
+        let params = PatchParams::default();
+        self.repeat(call, deadline, || api.patch(name, &params, &patch))
+            .await
     }
 
     /// Reads one Service; `None` when it does not exist.
@@ -288,37 +253,6 @@ impl Cluster {
             list.items,
             list.metadata.resource_version.unwrap_or_default(),
         ))
-    }
-
-    /// Deletes the object of this name with this uid (and, when given, at this
-    /// resource version).
-    pub(crate) async fn delete<K>(
-        &self,
-        resource: &'static str,
-        name: &str,
-        preconditions: Preconditions,
-        deadline: Deadline,
-    ) -> Result<Deletion, Error>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
-        let api = self.api::<K>();
-        let params = DeleteParams {
-            preconditions: Some(preconditions),
-            ..DeleteParams::background()
-        };
-        let call: Call = self.what("delete", resource, name);
-        match self
-            .repeat(call, deadline, || api.delete(name, &params))
-            .await
-        {
-            Ok(_) => Ok(Deletion::Accepted),
-            Err(Error::NotFound { .. }) => Ok(Deletion::Absent),
-            Err(error) => Err(error),
-        }
     }
 
     /// A node's architecture. Nodes are the cluster's, and a launcher may only
@@ -410,8 +344,9 @@ pub(crate) fn pods_of(session: Option<&str>) -> String {
         None => SESSION.to_owned(),
     }
 }
+
 /// Whether the same POST may succeed: what is created has no earlier version,
 /// so a conflict is about something else, such as a quota's count.
-fn may_be_created(error: &Error) -> bool {
+pub(super) fn may_be_created(error: &Error) -> bool {
     error.is_transient() || matches!(error, Error::Conflict { .. })
 }

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::ChildStderr;
 
 /// Longest it may take; one that asks a person is slow.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -32,12 +34,13 @@ struct Status {
 }
 
 /// Asks the plugin of `user`, when it is the plugin that counts, and puts what
-/// it says into its place. Until when that holds, if it says so.
+/// it says into its place. Until when that holds, if it says so. With `log` the
+/// lines of its standard error go there as they come.
 ///
 /// # Errors
 /// What is wrong, without what may be a credential: the plugin's arguments and
 /// variables, and what it wrote to its standard output.
-pub(super) async fn ask(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
+pub(super) async fn ask(user: &mut AuthInfo, log: bool) -> Result<Option<Timestamp>, String> {
     let others = [
         user.auth_provider.is_some(),
         user.username.is_some() && user.password.is_some(),
@@ -50,14 +53,14 @@ pub(super) async fn ask(user: &mut AuthInfo) -> Result<Option<Timestamp>, String
     let command = exec.command.as_deref();
     let command = command.ok_or("user: exec: has no command")?;
     let plugin = format!("exec plugin {command:?}");
-    let asked = tokio::time::timeout(LONGEST, run(command, &exec)).await;
+    let asked = tokio::time::timeout(LONGEST, run(command, &exec, log)).await;
     let output = asked
         .map_err(|_| format!("no credentials within {LONGEST:?}: {plugin} does not end"))?
         .map_err(|error| format!("{plugin} cannot be run: {error}"))?;
     take(user, &output).map_err(|problem| format!("{plugin} {problem}"))
 }
 
-async fn run(command: &str, exec: &ExecConfig) -> std::io::Result<Output> {
+async fn run(command: &str, exec: &ExecConfig, log: bool) -> std::io::Result<Output> {
     let never = exec.interactive_mode == Some(ExecInteractiveMode::Never);
     let asks = !never && std::io::stdin().is_terminal();
     let mut spec = json!({ "interactive": asks });
@@ -82,13 +85,38 @@ async fn run(command: &str, exec: &ExecConfig) -> std::io::Result<Output> {
         .stdout(Stdio::piped())
         // Whom to log in as, and where, is for a person to read at once; for
         // a program it would stand between what we say.
-        .stderr(if !never && std::io::stderr().is_terminal() {
+        .stderr(if !log && !never && std::io::stderr().is_terminal() {
             Stdio::inherit()
         } else {
             Stdio::piped()
         })
         .kill_on_drop(true);
-    program.spawn()?.wait_with_output().await
+    let mut child = program.spawn()?;
+    let said = child.stderr.take();
+    let said = listen(said, |line| {
+        if log {
+            tracing::warn!("exec plugin {command:?}: {line}");
+        }
+    });
+    let (output, said) = tokio::join!(child.wait_with_output(), said);
+    Ok(Output {
+        stderr: said?,
+        ..output?
+    })
+}
+
+/// All that a plugin says on standard error, each line told as it comes.
+async fn listen(said: Option<ChildStderr>, tell: impl Fn(&str)) -> std::io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    let Some(said) = said else { return Ok(all) };
+    let mut said = BufReader::new(said);
+    loop {
+        let before = all.len();
+        if said.read_until(b'\n', &mut all).await? == 0 {
+            return Ok(all);
+        }
+        tell(String::from_utf8_lossy(&all[before..]).trim_end());
+    }
 }
 
 fn take(user: &mut AuthInfo, output: &Output) -> Result<Option<Timestamp>, String> {
@@ -140,7 +168,7 @@ mod tests {
             exec: Some(serde_json::from_value(exec).unwrap()),
             ..AuthInfo::default()
         };
-        let until = ask(&mut user).await?;
+        let until = ask(&mut user, false).await?;
         Ok((user, until))
     }
 
@@ -199,6 +227,6 @@ mod tests {
             token: Some("mine".to_owned().into()),
             ..AuthInfo::default()
         };
-        assert_eq!(ask(&mut user).await, Ok(None));
+        assert_eq!(ask(&mut user, false).await, Ok(None));
     }
 }

@@ -1,60 +1,64 @@
-//! The anchor under a launch: made, or adopted when it is of the same launch
-//! id, and handed over at the end. Each process that launches is an *attempt*;
-//! the record names the one that holds the anchor, and every change of hands is
-//! a write that fails when somebody else wrote first. An attempt that makes a
-//! Pod does so under a generation of its own, so that nothing of two attempts
-//! has the same name and the same label.
+//! The anchor under a launch, or in a shared session its Pod: made, or adopted
+//! when it is of the same launch id, and handed over at the end. Each process
+//! that launches is an *attempt*; the record names the one that holds it, and
+//! every change of hands is a write that fails when somebody else wrote first.
+//! An attempt that makes a Pod does so under a generation of its own, so that
+//! nothing of two attempts has the same name and the same label.
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-use super::cleanup::Tried;
+use super::cleanup::{Tried, delete_uid};
+use super::holder::{Holder, Kind};
 use super::launch::{Run, SLACK, after, plus};
 use super::make::Patience;
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error};
 use crate::launching::LaunchEvent;
-use crate::manifest::{self, EXPIRES, GENERATION, LAUNCH_ID, OWNER, RECORD, Record, TOKEN_GATE};
+use crate::manifest::{self, EXPIRES, GENERATION, OWNER, Owner, RECORD, Record, TOKEN_GATE};
 use crate::name;
-use crate::watch::{Stage, Watch};
+use crate::watch::Stage;
 
 /// How far an earlier attempt came.
 pub(super) enum Claim {
-    /// Not to a Pod that may run: it is to be made.
-    Make(Service),
+    /// Not to a Pod that may run: it is to be made below this anchor.
+    Make(Holder),
+    /// The same, and in a shared session it has been made with the claim.
+    Gated(Holder, Box<Pod>),
     /// To a Pod that may run: it is to be waited for and handed over.
-    Join(Service, Box<Pod>, Box<Record>),
+    Join(Holder, Box<Pod>, Box<Record>),
     /// To its end: it stays, whatever becomes of this attempt.
-    Done(Service, Box<Pod>, Box<Record>),
+    Done(Holder, Box<Pod>, Box<Record>),
 }
 
 impl Run<'_> {
-    /// Makes the anchor, or adopts the one of an earlier attempt.
+    /// Makes the anchor or the Pod, or adopts the one of an earlier attempt.
     pub(super) async fn claim(&mut self, deadline: Deadline) -> Result<Claim, Stop> {
         let mut first = deadline.unless_unreachable();
         loop {
             let name = self.spec.sandbox.clone();
-            let created = self.create_anchor(first, deadline).await;
+            let begun = self.begin(first, deadline).await;
             // Whatever it was, it was an answer.
             first = deadline;
-            let found = match created {
-                Ok(made) if self.is_mine(&made) => {
-                    let anchor = bare(&made);
-                    self.made.service = Tried::Yes(anchor.clone());
+            let found = match begun {
+                Ok((made, pod)) if self.is_mine(&made) => {
+                    if let Some(pod) = pod {
+                        return Ok(Claim::Gated(made.bare(), pod));
+                    }
+                    self.made.anchor = Tried::Yes(made.bare());
                     self.say_created("service", &name);
-                    return Ok(Claim::Make(anchor));
+                    return Ok(Claim::Make(made.bare()));
                 }
                 // The answer was lost, and another attempt was first.
-                Ok(theirs) => theirs,
-                Err(error @ Error::Exists { .. }) => {
-                    match self.cluster.service(&name, deadline).await? {
+                Ok((theirs, _)) => theirs,
+                Err(Stop::Error(error @ Error::Exists { .. })) => {
+                    let kind = self.made.kind;
+                    match Holder::read(self.cluster, kind, &name, deadline).await? {
                         None => continue,
-                        Some(found) if is_going(&found) => {
-                            self.wait_gone(found, "services", deadline).await?;
+                        Some(found) if found.is_going() => {
+                            self.wait_gone(&found, deadline).await?;
                             continue;
                         }
                         Some(found) if self.is_this_launch(&found) => found,
@@ -62,7 +66,7 @@ impl Run<'_> {
                         Some(_) => return Err(error.into()),
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(stop) => return Err(stop),
             };
             if let Some(claim) = self.adopt(found, deadline).await? {
                 return Ok(claim);
@@ -70,12 +74,27 @@ impl Run<'_> {
         }
     }
 
+    /// Makes what holds the record.
+    async fn begin(
+        &mut self,
+        first: Deadline,
+        deadline: Deadline,
+    ) -> Result<(Holder, Option<Box<Pod>>), Stop> {
+        let Some(session) = self.session.clone() else {
+            let anchor = self.create_anchor(first, deadline).await?;
+            return Ok(((&anchor).into(), None));
+        };
+        let created = Box::pin(self.create_pod(&session.anchor, first, deadline));
+        let pod = Box::new(created.await?);
+        Ok(((&*pod).into(), Some(pod)))
+    }
+
     async fn create_anchor(
         &mut self,
         mut first: Deadline,
         deadline: Deadline,
     ) -> Result<Service, Error> {
-        self.made.service = Tried::Sent(self.spec.sandbox.clone());
+        self.made.anchor = Tried::Sent(self.spec.sandbox.clone());
         let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let record = Record::launching(&self.spec, self.made.generation, &self.made.attempt);
@@ -91,33 +110,34 @@ impl Run<'_> {
             };
             // Errors that prove that nothing was made leave nothing to clean up.
             if !in_doubt {
-                self.made.service = Tried::No;
+                self.made.anchor = Tried::No;
             }
             self.wait_out(&mut patience, error).await?;
             first = deadline;
-            self.made.service = Tried::Sent(self.spec.sandbox.clone());
+            self.made.anchor = Tried::Sent(self.spec.sandbox.clone());
         }
     }
 
-    /// Takes the anchor of this launch over from the attempt that holds it;
-    /// `None` when somebody wrote meanwhile and all is to be looked at again.
-    async fn adopt(&mut self, found: Service, deadline: Deadline) -> Result<Option<Claim>, Stop> {
-        let name = found.name_any();
-        let mut record = record_of(&found).ok_or_else(|| stop::unreadable_record(&name))?;
+    /// Takes it over from the attempt that holds it; `None` when somebody wrote
+    /// meanwhile, or it had to go, and all is to be looked at again.
+    async fn adopt(&mut self, found: Holder, deadline: Deadline) -> Result<Option<Claim>, Stop> {
+        let name = found.name().to_owned();
+        let unreadable = || stop::unreadable_record(found.kind.resource(), &name);
+        let mut record = found.record().ok_or_else(unreadable)?;
         // By a change whose answer was lost.
         let mine = record.attempt == self.made.attempt;
         if !mine {
-            self.made.service = Tried::No;
+            self.made.has_begun(None);
         }
         let pod = self.cluster.pod(&name, deadline).await?;
         let runs = pod.filter(|pod| {
-            is_owned_by(pod, &found)
+            found.is_about(pod)
                 && generation_of(pod) == record.generation
                 && !is_going(pod)
                 && !is_gated(pod)
         });
         let done = record.operation.is_none();
-        let mut anchor = found;
+        let mut holder = found;
         if !mine {
             if runs.is_none() && done {
                 return Err(stop::without_pod(&name).into());
@@ -130,125 +150,137 @@ impl Run<'_> {
                 record = Record::launching(&self.spec, next, &self.made.attempt);
             }
             record.attempt.clone_from(&self.made.attempt);
-            match self.take(&anchor, &record, deadline).await {
-                Ok(taken) => anchor = taken,
+            match self.take(&holder, &record, deadline).await {
+                Ok(taken) => holder = taken,
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         }
-        self.adopted = true;
-        self.say(LaunchEvent::Adopted { name });
+        if !self.adopted {
+            self.adopted = true;
+            self.say(LaunchEvent::Adopted { name });
+        }
         if done {
             self.made.leave();
-        } else {
-            self.made.service = Tried::Yes(bare(&anchor));
+        } else if holder.kind == Kind::Anchor {
+            self.made.anchor = Tried::Yes(holder.bare());
         }
-        Ok(Some(match runs {
-            None => Claim::Make(bare(&anchor)),
-            Some(pod) if done => Claim::Done(anchor, Box::new(pod), Box::new(record)),
-            Some(pod) => Claim::Join(bare(&anchor), Box::new(pod), Box::new(record)),
-        }))
+        Ok(match runs {
+            None if holder.kind == Kind::Pod => {
+                self.replace(&holder, deadline).await?;
+                None
+            }
+            None => Some(Claim::Make(holder.bare())),
+            Some(pod) if done => Some(Claim::Done(holder, Box::new(pod), Box::new(record))),
+            Some(pod) => Some(Claim::Join(holder.bare(), Box::new(pod), Box::new(record))),
+        })
     }
 
-    /// Writes that this attempt holds the anchor from now on.
+    /// Writes that this attempt holds it from now on.
     async fn take(
         &mut self,
-        anchor: &Service,
+        holder: &Holder,
         record: &Record,
         deadline: Deadline,
-    ) -> Result<Service, Error> {
+    ) -> Result<Holder, Error> {
         let mut changes = vec![(RECORD, Some(record.to_annotation()))];
         // What was handed over is nobody's to delete, and keeps its expiry.
         if record.operation.is_some() {
             let expires = after(self.spec.budgets.total + SLACK).to_string();
             changes.push((EXPIRES, Some(expires)));
-            self.made.service = Tried::Sent(anchor.name_any());
+            self.made.has_begun(Some(holder.name()));
             self.made.generation = record.generation;
         }
         let generation = Some(record.generation);
-        self.cluster
-            .change_anchor(anchor, &changes, generation, deadline)
+        holder
+            .change(self.cluster, &changes, generation, deadline)
             .await
     }
 
+    /// A gated Pod goes, of an earlier attempt since its token is not ours, or
+    /// since there is a Secret of its generation; the next has another one.
+    pub(super) async fn replace(&mut self, gated: &Holder, deadline: Deadline) -> Result<(), Stop> {
+        let Owner { name, uid } = gated.owner();
+        delete_uid::<Pod>(self.cluster, "pods", &name, uid, deadline).await?;
+        self.wait_gone(gated, deadline).await?;
+        self.made.has_begun(None);
+        Ok(())
+    }
+
     /// From the launch's deadline to the session's own expiry, in one write.
-    /// The expiry counts from the anchor's creation, by the server's clock.
+    /// The expiry counts from the anchor's creation, by the server's clock; in a
+    /// shared session it is on an anchor that is not ours to write.
     pub(super) async fn hand_over(
         &mut self,
-        mut seen: Service,
+        mut seen: Holder,
         record: &Record,
         deadline: Deadline,
     ) -> Result<Option<String>, Stop> {
-        let created = seen
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map_or_else(Timestamp::now, |t| t.0);
         // Its expiry or its owner, never both.
         let owner = record.spec.owner.clone();
         let ttl = record.spec.ttl.filter(|_| owner.is_none());
-        let expires = ttl.map(|ttl| plus(created, ttl).to_string());
-        let uid = seen.uid();
+        let expires = match &self.session {
+            Some(session) => session.expires.map(|t| t.to_string()),
+            None => ttl.map(|ttl| plus(seen.created(), ttl).to_string()),
+        };
+        let on_holder = expires.clone().filter(|_| seen.kind == Kind::Anchor);
         loop {
             let mut changes = vec![
-                (EXPIRES, expires.clone()),
+                (EXPIRES, on_holder.clone()),
                 (RECORD, Some(record.to_annotation())),
             ];
             if owner.is_some() {
                 changes.push((OWNER, owner.clone()));
             }
-            match self.cluster.annotate(&seen, &changes, deadline).await {
-                Ok(service) => {
-                    self.made.service = Tried::Yes(bare(&service));
+            match seen.change(self.cluster, &changes, None, deadline).await {
+                Ok(written) => {
+                    if written.kind == Kind::Anchor {
+                        self.made.anchor = Tried::Yes(written.bare());
+                    }
                     return Ok(expires);
                 }
                 Err(Error::Conflict { .. }) => {}
                 Err(Error::NotFound { .. }) => return Err(stop::gone().into()),
                 Err(error) => return Err(error.into()),
             }
-            let found = self.cluster.service(&seen.name_any(), deadline).await?;
+            let found = Holder::read(self.cluster, seen.kind, seen.name(), deadline).await?;
             let found = found
-                .filter(|s| s.uid() == uid && !is_going(s))
+                .filter(|found| found.uid() == seen.uid() && !found.is_going())
                 .ok_or_else(stop::gone)?;
-            let theirs = record_of(&found).unwrap_or_else(|| record.clone());
+            let theirs = found.record().unwrap_or_else(|| record.clone());
             let another = theirs.attempt != record.attempt;
             if theirs.generation != record.generation || another && theirs.operation.is_some() {
-                return Err(stop::taken_over(&seen.name_any()).into());
+                return Err(stop::taken_over(seen.name()).into());
             }
             if another {
                 // Another attempt at the same Pod was first, and answers for it.
                 self.made.leave();
-                return Ok(found.annotations().get(EXPIRES).cloned());
+                let on_anchor = found.annotation(EXPIRES).map(str::to_owned);
+                return Ok(on_anchor.or(expires.filter(|_| seen.kind == Kind::Pod)));
             }
-            seen = bare(&found);
+            seen = found.bare();
         }
     }
 
     /// Waits for the end of what stands in the way under our name.
-    pub(super) async fn wait_gone<K>(
+    pub(super) async fn wait_gone(
         &mut self,
-        object: K,
-        resource: &'static str,
+        found: &Holder,
         deadline: Deadline,
-    ) -> Result<(), Stop>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-    {
-        let name = object.name_any();
+    ) -> Result<(), Stop> {
+        let (resource, name) = (found.kind.resource(), found.name());
         self.say(LaunchEvent::Waiting {
             stage: Stage::Schedule,
             why: format!("{resource} {name} of before is still being deleted"),
         });
-        let watch = Watch::of_object(self.cluster, resource, &object);
         self.give_turn_back();
         tokio::select! {
             // First, since a watch that has no time left says something else.
             biased;
             () = tokio::time::sleep_until(deadline.instant()) => {
-                return Err(stop::still_going(resource, &name, deadline.given()).into());
+                return Err(stop::still_going(resource, name, deadline.given()).into());
             }
-            gone = watch.gone(&object, deadline) => gone?,
+            gone = found.gone(self.cluster, deadline) => gone?,
         }
         self.take_turn().await;
         Ok(())
@@ -264,26 +296,21 @@ impl Run<'_> {
         false
     }
 
-    fn is_mine(&self, service: &Service) -> bool {
-        record_of(service).is_some_and(|record| record.attempt == self.made.attempt)
+    fn is_mine(&self, holder: &Holder) -> bool {
+        let record = holder.record();
+        record.is_some_and(|record| record.attempt == self.made.attempt)
     }
 
-    fn is_this_launch(&self, service: &Service) -> bool {
-        service.labels().get(LAUNCH_ID) == Some(&self.spec.launch_id)
+    fn is_this_launch(&self, holder: &Holder) -> bool {
+        let there = self.session.as_ref();
+        holder.is_of(&self.spec.launch_id)
+            && there.is_none_or(|session| holder.is_owned_by(&session.anchor))
     }
 }
 
 /// Whether it is being deleted.
 pub(super) fn is_going<K: kube::Resource>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
-}
-
-/// Whether it belongs to this anchor.
-pub(super) fn is_owned_by<K: kube::Resource>(object: &K, anchor: &Service) -> bool {
-    let owners = object.owner_references();
-    owners
-        .iter()
-        .any(|owner| Some(&owner.uid) == anchor.metadata.uid.as_ref())
 }
 
 /// Whether our gate still holds it.
@@ -296,25 +323,4 @@ pub(super) fn is_gated(pod: &Pod) -> bool {
 pub(super) fn generation_of(pod: &Pod) -> u32 {
     let label = pod.labels().get(GENERATION);
     label.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// The record of an anchor, when it has one that can be read.
-pub(super) fn record_of(service: &Service) -> Option<Record> {
-    Record::parse(service.annotations().get(RECORD)?)
-}
-
-/// What a write needs to know of the anchor, without its annotations: a
-/// process may hold a thousand of them.
-fn bare(service: &Service) -> Service {
-    let meta = &service.metadata;
-    Service {
-        metadata: ObjectMeta {
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-            creation_timestamp: meta.creation_timestamp.clone(),
-            ..ObjectMeta::default()
-        },
-        ..Service::default()
-    }
 }

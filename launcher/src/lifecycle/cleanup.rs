@@ -1,19 +1,25 @@
 //! What a launch has made, and its removal: anchor first, since from its
-//! deletion on the cluster's garbage collector finishes without us.
+//! deletion on the cluster's garbage collector finishes without us. Of a shared
+//! session only the sandbox's own Pod and Secret.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::Preconditions;
 
-use super::anchor::{generation_of, record_of};
+use super::anchor::generation_of;
+use super::holder::{Holder, Kind};
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::manifest::{EXPIRES, LAUNCH_ID, Owner};
+use crate::name;
 
 /// Longest a clean-up may take.
 pub(super) const BOUND: Duration = Duration::from_secs(30);
+/// The anchor's share of it: one that cannot be deleted keeps nobody from the
+/// Pod and the token.
+const ANCHOR: Duration = Duration::from_secs(20);
 /// How long the Pod of a failed launch is kept for a look.
 const KEPT: Duration = Duration::from_hours(1);
 
@@ -26,7 +32,10 @@ pub(crate) struct Made {
     pub(super) attempt: String,
     /// Of the Pod this attempt makes.
     pub(super) generation: u32,
-    pub(super) service: Tried<Service>,
+    /// What holds the record.
+    pub(super) kind: Kind,
+    /// Never that of a shared session.
+    pub(super) anchor: Tried<Holder>,
     pub(super) pod: Tried<Owner>,
     pub(super) secret: Tried<Owner>,
     /// Another attempt handed the sandbox over: it stays, whatever becomes of
@@ -46,19 +55,39 @@ pub(super) enum Tried<T> {
     Yes(T),
 }
 
-/// Whose the anchor was when it was to be deleted.
+/// Whose the record was when its holder was to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
     /// This attempt's: it is deleted, or was.
     Ours,
-    /// Another attempt has adopted it, and goes on with this generation.
+    /// Another attempt has taken it over, and goes on with this generation.
     Theirs(u32),
 }
 
 impl Made {
+    /// Nothing yet, of an attempt that begins.
+    pub(super) fn new(launch_id: &str, kind: Kind) -> Self {
+        Self {
+            launch_id: launch_id.to_owned(),
+            attempt: name::random_hex(8),
+            generation: 1,
+            kind,
+            ..Self::default()
+        }
+    }
+
+    /// What holds the record may be this attempt's under that name, or is not.
+    pub(super) fn has_begun(&mut self, name: Option<&str>) {
+        let name = name.map(str::to_owned);
+        match self.kind {
+            Kind::Anchor => self.anchor = name.map_or(Tried::No, Tried::Sent),
+            Kind::Pod => self.pod = name.map_or(Tried::No, Tried::Sent),
+        }
+    }
+
     /// From now on there is nothing here to delete.
     pub(super) fn leave(&mut self) {
-        (self.service, self.pod, self.secret) = (Tried::No, Tried::No, Tried::No);
+        (self.anchor, self.pod, self.secret) = (Tried::No, Tried::No, Tried::No);
         self.stays = true;
     }
 
@@ -68,69 +97,106 @@ impl Made {
     /// # Errors
     /// One line for each object that may still be there, with the reason.
     pub(super) async fn delete(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.delete_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
+            return done;
+        }
+        self.delete_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn delete_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
         let mut held = Held::Ours;
-        match self.delete_anchor(cluster, deadline).await {
+        // The others wait only so long for an anchor. Whether they are to go, the
+        // Pod says itself in a shared session.
+        let of_holder = match self.kind {
+            Kind::Anchor => Deadline::after(ANCHOR),
+            Kind::Pod => deadline,
+        };
+        match self.delete_holder(cluster, of_holder).await {
             Ok(found) => held = found,
             Err(error) => left.push(error.to_string()),
         }
         if held == Held::Theirs(self.generation) {
             return Ok(held);
         }
-        if let Err(error) = self.delete_pod(cluster, deadline).await {
-            left.push(error.to_string());
-        }
-        if let Err(error) = self.delete_secret(cluster, deadline).await {
-            left.push(error.to_string());
-        }
+        let pod = async {
+            match self.kind {
+                Kind::Anchor => self.delete_pod(cluster, deadline).await,
+                Kind::Pod => Ok(()),
+            }
+        };
+        let secret = async {
+            // Whose it is now, nobody knows.
+            if self.kind == Kind::Pod && !left.is_empty() {
+                return Ok(());
+            }
+            self.delete_secret(cluster, deadline).await
+        };
+        let (pod, secret) = tokio::join!(pod, secret);
+        left.extend(
+            [pod, secret]
+                .into_iter()
+                .filter_map(Result::err)
+                .map(|e| e.to_string()),
+        );
         if left.is_empty() { Ok(held) } else { Err(left) }
     }
 
-    async fn delete_anchor(
-        &mut self,
-        cluster: &Cluster,
-        deadline: Deadline,
-    ) -> Result<Held, Error> {
-        let name = match &self.service {
-            Tried::No => return Ok(Held::Ours),
-            Tried::Sent(name) => name.clone(),
-            Tried::Yes(service) => service.name_any(),
-        };
-        let mut known = match &self.service {
-            Tried::Yes(service) => Some(service.clone()),
-            _ => None,
-        };
+    async fn delete_holder(&self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
+        let mut known = self.known();
         loop {
-            let service = match known.take() {
-                Some(service) => service,
-                None => match cluster.service(&name, deadline).await? {
-                    Some(found) if found.labels().get(LAUNCH_ID) == Some(&self.launch_id) => {
-                        // What cannot be read is this launch's all the same.
-                        match record_of(&found).filter(|r| r.attempt != self.attempt) {
-                            Some(theirs) => return Ok(Held::Theirs(theirs.generation)),
-                            None => found,
-                        }
-                    }
-                    _ => return Ok(Held::Ours),
+            let holder = match known.take() {
+                Some(holder) => holder,
+                None => match self.find(cluster, deadline).await? {
+                    Found::Ours(holder) => *holder,
+                    Found::Not(held) => return Ok(held),
                 },
             };
-            let exactly = Preconditions {
-                uid: service.uid(),
-                resource_version: service.resource_version(),
-            };
-            match cluster
-                .delete::<Service>("services", &name, exactly, deadline)
-                .await
-            {
-                // Someone wrote to it (the hand-over, another attempt): read again.
+            match holder.delete(cluster, deadline).await {
+                // Someone wrote to it (the hand-over, another attempt, of a Pod
+                // its kubelet): read again.
                 Err(Error::Conflict { .. }) => {}
-                done => return done.map(|_| Held::Ours),
+                done => return done.map(|()| Held::Ours),
             }
         }
     }
 
-    async fn delete_pod(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
+    /// As it was written last. A Pod has been written to since.
+    fn known(&self) -> Option<Holder> {
+        match &self.anchor {
+            Tried::Yes(anchor) => Some(anchor.clone()),
+            _ => None,
+        }
+    }
+
+    /// Reads what holds the record, to see whose it is now.
+    async fn find(&self, cluster: &Cluster, deadline: Deadline) -> Result<Found, Error> {
+        let name = match (self.kind, &self.anchor, &self.pod) {
+            (Kind::Anchor, Tried::Sent(name), _) | (Kind::Pod, _, Tried::Sent(name)) => name,
+            (Kind::Anchor, Tried::Yes(anchor), _) => anchor.name(),
+            (Kind::Pod, _, Tried::Yes(pod)) => &pod.name,
+            (Kind::Anchor, Tried::No, _) | (Kind::Pod, _, Tried::No) => {
+                return Ok(Found::Not(Held::Ours));
+            }
+        };
+        let found = Holder::read(cluster, self.kind, name, deadline).await?;
+        let Some(found) = found.filter(|found| found.is_of(&self.launch_id)) else {
+            return Ok(Found::Not(Held::Ours));
+        };
+        // What cannot be read is this launch's all the same.
+        Ok(match found.record().filter(|r| r.attempt != self.attempt) {
+            Some(theirs) => Found::Not(Held::Theirs(theirs.generation)),
+            None => Found::Ours(Box::new(found)),
+        })
+    }
+
+    async fn delete_pod(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
         let (name, uid) = match &self.pod {
             Tried::No => return Ok(()),
             Tried::Yes(pod) => (pod.name.clone(), pod.uid.clone()),
@@ -150,7 +216,7 @@ impl Made {
     /// Deletes the token's Secret, but not what else may have its name: where
     /// its uid is not known, the collector takes it with its Pod.
     pub(super) async fn delete_secret(
-        &mut self,
+        &self,
         cluster: &Cluster,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -171,9 +237,21 @@ impl Made {
 
     /// Keeps Pod and anchor for an hour, for a look; the token goes.
     pub(super) async fn keep(&mut self, cluster: &Cluster) -> Result<Held, Vec<String>> {
-        let deadline = Deadline::after(BOUND);
+        let (logins, enough) = (cluster.logins(), Deadline::after(ANCHOR));
+        let done = self.keep_by(cluster, Deadline::after(BOUND)).await;
+        if done.is_ok() || !logins.took_all_until(enough).await {
+            return done;
+        }
+        self.keep_by(cluster, Deadline::after(BOUND)).await
+    }
+
+    async fn keep_by(
+        &mut self,
+        cluster: &Cluster,
+        deadline: Deadline,
+    ) -> Result<Held, Vec<String>> {
         let mut left = Vec::new();
-        match self.keep_anchor(cluster, deadline).await {
+        match self.keep_holder(cluster, Deadline::after(ANCHOR)).await {
             Ok(Held::Ours) => {}
             Ok(theirs) => return Ok(theirs),
             Err(error) => left.push(error.to_string()),
@@ -188,28 +266,32 @@ impl Made {
         }
     }
 
-    async fn keep_anchor(&mut self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
-        let Tried::Yes(service) = &self.service else {
-            return Ok(Held::Ours);
-        };
-        let mut seen = service.clone();
+    async fn keep_holder(&self, cluster: &Cluster, deadline: Deadline) -> Result<Held, Error> {
+        let mut known = self.known();
         loop {
+            let holder = match known.take() {
+                Some(holder) => holder,
+                None => match self.find(cluster, deadline).await? {
+                    Found::Ours(holder) => *holder,
+                    Found::Not(held) => return Ok(held),
+                },
+            };
             let until = Timestamp::now().saturating_add(KEPT).ok();
             let changes = [(EXPIRES, until.map(|t| t.to_string()))];
-            match cluster.annotate(&seen, &changes, deadline).await {
+            match holder.change(cluster, &changes, None, deadline).await {
                 Err(Error::Conflict { .. }) => {}
                 done => return done.map(|_| Held::Ours),
             }
-            let found = cluster.service(&seen.name_any(), deadline).await?;
-            let Some(found) = found.filter(|found| found.uid() == seen.uid()) else {
-                return Ok(Held::Ours);
-            };
-            if let Some(theirs) = record_of(&found).filter(|r| r.attempt != self.attempt) {
-                return Ok(Held::Theirs(theirs.generation));
-            }
-            seen = found;
         }
     }
+}
+
+/// What has become of the holder of the record.
+enum Found {
+    /// It is there, and this attempt's.
+    Ours(Box<Holder>),
+    /// It is not there, or another attempt's.
+    Not(Held),
 }
 
 pub(super) async fn delete_uid<K>(
@@ -237,5 +319,59 @@ where
         // Another uid under this name: ours is gone.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use kube::api::ObjectMeta;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// All three, and a server that answers nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_silent_is_given_up_within_the_bound() {
+        let cluster = Cluster::of(|_| std::future::pending());
+        let owner = |uid: &str| {
+            let (name, uid) = ("a".to_owned(), uid.to_owned());
+            Tried::Yes(Owner { name, uid })
+        };
+        let name = Some("a".to_owned());
+        let metadata = ObjectMeta {
+            name,
+            ..ObjectMeta::default()
+        };
+        let anchor = Service {
+            metadata,
+            ..Service::default()
+        };
+        let mut made = Made {
+            anchor: Tried::Yes((&anchor).into()),
+            pod: owner("p"),
+            secret: owner("s"),
+            ..Made::default()
+        };
+        for (keep, named) in [
+            (false, &["services", "pods", "secrets"][..]),
+            (true, &["services", "secrets"]),
+        ] {
+            let begun = Instant::now();
+            let left = if keep {
+                made.keep(&cluster).await
+            } else {
+                made.delete(&cluster).await
+            };
+            assert!(begun.elapsed() <= BOUND, "{:?}", begun.elapsed());
+            let left = left.unwrap_err();
+            assert_eq!(left.len(), named.len(), "{left:?}");
+            for (line, resource) in left.iter().zip(named) {
+                assert!(
+                    line.contains(resource) && line.contains("no answer"),
+                    "{line}"
+                );
+            }
+        }
     }
 }

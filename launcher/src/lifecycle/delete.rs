@@ -1,17 +1,25 @@
 //! delete: the anchor goes first (the one commit point), then its Pods, for
-//! speed; done when the Pods are really gone. Deleting twice is fine.
+//! speed; done when the Pods are really gone. Of a sandbox in a shared session
+//! its Pod goes, and the session stays. Deleting twice is fine.
 
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::Preconditions;
 use serde::Serialize;
 
 use super::cleanup::delete_uid;
+use super::find::{Found, find, is_in_session};
+use super::holder::Holder;
+use super::shared::is_shared;
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{RECORD, Record, SESSION, secret_name};
+use crate::manifest::{Record, SESSION, secret_name};
 use crate::watch::{PodEvent, PodWatch};
+
+/// So many Pods of a session are deleted at a time.
+const AT_ONCE: usize = 16;
 
 /// How a deletion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -23,60 +31,122 @@ pub enum Deleted {
     WasGone,
     /// Another object that is not ours has the name; it was left alone.
     NotOurs,
+    /// A shared session has the name of what was to be a sandbox, or the other
+    /// way round; it was left alone.
+    OtherKind,
 }
 
-/// Deletes a session and waits until its Pods are gone.
+/// Deletes a sandbox, with its session unless that is a shared one, and waits
+/// until its Pods are gone.
 ///
 /// # Errors
-/// [`Error::StillThere`] when Pods are still there at the end of `timeout`; the
-/// anchor is deleted by then, so the cluster finishes by itself.
+/// [`Error::StillThere`] when Pods are still there at the end of `timeout`; they
+/// are deleted by then, so the cluster finishes by itself.
 pub async fn delete(cluster: Cluster, name: String, timeout: Duration) -> Result<Deleted, Error> {
     let deadline = Deadline::after(timeout);
+    match find(&cluster, &name, deadline.unless_unreachable()).await? {
+        Found::InSession(pod) => in_session(&cluster, *pod, deadline).await,
+        Found::Shared(_) => Ok(Deleted::OtherKind),
+        Found::NotOurs => Ok(Deleted::NotOurs),
+        Found::Own(anchor) => whole(&cluster, &name, Some(*anchor), false, deadline).await,
+        Found::Nothing => whole(&cluster, &name, None, false, deadline).await,
+    }
+}
+
+/// Deletes a shared session with all that is in it, and waits until its Pods are
+/// gone.
+///
+/// # Errors
+/// As [`delete`].
+pub async fn delete_shared(
+    cluster: Cluster,
+    name: String,
+    timeout: Duration,
+) -> Result<Deleted, Error> {
+    let deadline = Deadline::after(timeout);
+    let found = cluster
+        .service(&name, deadline.unless_unreachable())
+        .await?;
+    whole(&cluster, &name, found, true, deadline).await
+}
+
+/// The anchor, as it was found, and all that is below it.
+async fn whole(
+    cluster: &Cluster,
+    name: &str,
+    mut found: Option<Service>,
+    shared: bool,
+    deadline: Deadline,
+) -> Result<Deleted, Error> {
     let mut deleted = Deleted::WasGone;
     let mut record = None;
-    while let Some(service) = cluster
-        .service(&name, deadline.unless_unreachable())
-        .await?
-    {
+    while let Some(service) = found {
         if !service.labels().contains_key(SESSION) {
             return Ok(Deleted::NotOurs);
         }
+        if is_shared(&service) != shared {
+            return Ok(Deleted::OtherKind);
+        }
         deleted = Deleted::Gone;
-        record = service
-            .annotations()
-            .get(RECORD)
-            .and_then(|text| Record::parse(text));
+        record = Holder::from(&service).record();
         let exactly = Preconditions {
             uid: service.uid(),
             resource_version: service.resource_version(),
         };
         match cluster
-            .delete::<Service>("services", &name, exactly, deadline)
+            .delete::<Service>("services", name, exactly, deadline)
             .await
         {
-            Err(Error::Conflict { .. }) => {}
+            Err(Error::Conflict { .. }) => found = cluster.service(name, deadline).await?,
             Ok(_) => break,
             Err(error) => return Err(error),
         }
     }
-    let (pods, version) = cluster.pods(Some(&name), deadline).await?;
-    for pod in &pods {
+    let (mut pods, version) = cluster.pods(Some(name), deadline).await?;
+    let of_it = |pod: &Pod| pod.labels().get(SESSION).is_some_and(|of| of == name);
+    pods.retain(|pod| of_it(pod) && is_in_session(pod) == shared);
+    if !pods.is_empty() {
         deleted = Deleted::Gone;
-        delete_uid::<Pod>(
-            &cluster,
-            "pods",
-            &pod.name_any(),
-            pod.uid().unwrap_or_default(),
-            deadline,
-        )
+    }
+    let each = futures::stream::iter(&pods).map(Ok);
+    each.try_for_each_concurrent(AT_ONCE, |pod| delete_pod(cluster, pod, deadline))
         .await?;
+    if let Some(record) = record {
+        delete_secret(cluster, &record, deadline).await?;
     }
-    if let Some((record, uid)) = record.and_then(|r| r.secret_uid.clone().map(|uid| (r, uid))) {
-        let secret = secret_name(&record.spec.sandbox, record.generation);
-        delete_uid::<Secret>(&cluster, "secrets", &secret, uid, deadline).await?;
-    }
-    wait_gone(&cluster, &name, pods, version, deadline).await?;
+    wait_gone(cluster, name, pods, version, deadline).await?;
     Ok(deleted)
+}
+
+/// A sandbox in a shared session, which stays.
+async fn in_session(cluster: &Cluster, pod: Pod, deadline: Deadline) -> Result<Deleted, Error> {
+    delete_pod(cluster, &pod, deadline).await?;
+    let session = pod.labels().get(SESSION).cloned().unwrap_or_default();
+    let version = pod.resource_version().unwrap_or_default();
+    wait_gone(cluster, &session, vec![pod], version, deadline).await?;
+    Ok(Deleted::Gone)
+}
+
+/// The Pod, and the Secret that it knows of: in a shared session it has the record.
+async fn delete_pod(cluster: &Cluster, pod: &Pod, deadline: Deadline) -> Result<(), Error> {
+    let uid = pod.uid().unwrap_or_default();
+    delete_uid::<Pod>(cluster, "pods", &pod.name_any(), uid, deadline).await?;
+    match Holder::from(pod).record() {
+        Some(record) => delete_secret(cluster, &record, deadline).await,
+        None => Ok(()),
+    }
+}
+
+async fn delete_secret(
+    cluster: &Cluster,
+    record: &Record,
+    deadline: Deadline,
+) -> Result<(), Error> {
+    let Some(uid) = record.secret_uid.clone() else {
+        return Ok(());
+    };
+    let secret = secret_name(&record.spec.sandbox, record.generation);
+    delete_uid::<Secret>(cluster, "secrets", &secret, uid, deadline).await
 }
 
 /// Waits, by one watch, for the end of the Pods of a list.

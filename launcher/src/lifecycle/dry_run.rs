@@ -10,8 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::stop;
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::manifest::{self, Tree};
+use crate::outcome::Failure;
 
 /// What it says to one object.
 #[derive(Debug, Clone)]
@@ -21,9 +23,9 @@ pub enum Answer {
     Accepted(Value),
     /// It would refuse it.
     Refused(Error),
-    /// It would take it changed in what keeps the sandbox in; a launch ends
+    /// It would take it changed in what keeps the sandbox in: how a launch ends
     /// there.
-    Changed(Vec<String>),
+    Changed(Box<Failure>),
 }
 
 /// Asks about every object of a launch. Their owners do not exist, so they are
@@ -31,14 +33,17 @@ pub enum Answer {
 pub async fn dry_run(cluster: Cluster, tree: Tree, timeout: Duration) -> Vec<Answer> {
     let deadline = Deadline::after(timeout).unless_unreachable();
     let tree = tree.without_owners();
-    let mut answers = vec![ask(&cluster, "services", &tree.service, deadline).await];
+    let mut answers = Vec::new();
+    if let Some(service) = &tree.service {
+        answers.push(ask(&cluster, "services", service, deadline).await);
+    }
     if let Some(policy) = &tree.network_policy {
         answers.push(ask(&cluster, "networkpolicies", policy, deadline).await);
     }
     let pod = match cluster.would_create("pods", &tree.pod, deadline).await {
         Ok(pod) => match manifest::check_admitted(&tree.pod, &pod) {
             Ok(()) => Answer::Accepted(json!(pod)),
-            Err(changes) => Answer::Changed(changes),
+            Err(changes) => Answer::Changed(Box::new(stop::changed(&changes))),
         },
         Err(error) => Answer::Refused(error),
     };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use crate::cluster::{Cluster, Deadline, Error, LogOptions, times};
 use crate::manifest::Owner;
 use crate::outcome::{Failure, Reason};
-use crate::token::Token;
+use crate::token::TokenSource;
 use crate::watch::{Fatal, Instance};
 
 /// Collecting must not hold up the clean-up.
@@ -20,7 +20,7 @@ pub(super) async fn collect(
     cluster: &Cluster,
     pod: &Owner,
     fatal: Fatal,
-    token: &Token,
+    token: &TokenSource,
 ) -> Failure {
     let deadline = Deadline::after(BOUND).unless_unreachable();
     let mut unread = Vec::new();
@@ -37,7 +37,10 @@ pub(super) async fn collect(
         .iter()
         .map(|event| token.redact(&one_line(event)))
         .collect();
-    failure.report = fatal.report.map(|report| report.redacted(token));
+    failure.report = fatal.report.map(|report| match token.known() {
+        Some(token) => report.redacted(token),
+        None => report,
+    });
     if let Some(container) = fatal.container {
         let log = log_of(cluster, pod, container, fatal.instance.as_ref(), deadline);
         let log = read(log.await, &mut unread).flatten();

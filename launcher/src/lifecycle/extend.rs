@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::anchor::{is_going, is_owned_by, record_of};
+use super::find::{Found, find};
+use super::holder::{Holder, is_owned_by};
 use super::launch::{after, plus};
+use super::shared::is_shared;
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{EXPIRES, OWNER, SESSION};
+use crate::manifest::{EXPIRES, MAKING, OWNER, SESSION};
 
 /// Why the expiry of a session was not moved.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +27,16 @@ pub enum ExtendError {
         /// The name.
         name: String,
     },
+    /// It has none: its session has one.
+    #[error("sandbox {name} lives as long as its session, {session}: podcradle extend {session}")]
+    InSession {
+        /// The name.
+        name: String,
+        /// The shared session.
+        session: String,
+    },
     /// It is on its way out.
-    #[error("sandbox {name} {how}: it can no longer be extended")]
+    #[error("{name} {how}: it can no longer be extended")]
     Ending {
         /// The name.
         name: String,
@@ -34,13 +44,13 @@ pub enum ExtendError {
         how: &'static str,
     },
     /// Its launch is under way and has a deadline of its own.
-    #[error("sandbox {name} is still being launched: extend it once its launch is done")]
+    #[error("{name} is still being made: extend it once that is done")]
     Launching {
         /// The name.
         name: String,
     },
     /// It lives as long as its owner.
-    #[error("sandbox {name} has no expiry to move: it lives as long as its owner, lease {owner}")]
+    #[error("{name} has no expiry to move: it lives as long as its owner, lease {owner}")]
     Owned {
         /// The name.
         name: String,
@@ -74,21 +84,28 @@ pub async fn extend(
 ) -> Result<Option<Timestamp>, ExtendError> {
     let deadline = Deadline::after(timeout).unless_unreachable();
     loop {
-        let found = cluster.service(&name, deadline).await?;
-        let Some(anchor) = found.filter(|s| s.labels().contains_key(SESSION)) else {
-            return Err(ExtendError::NoSuch { name });
+        let anchor = match find(&cluster, &name, deadline).await? {
+            Found::Own(anchor) | Found::Shared(anchor) => anchor,
+            Found::InSession(pod) => {
+                let session = pod.labels().get(SESSION).cloned().unwrap_or_default();
+                return Err(ExtendError::InSession { name, session });
+            }
+            Found::NotOurs | Found::Nothing => return Err(ExtendError::NoSuch { name }),
         };
+        let shared = is_shared(&anchor);
+        let anchor = Holder::from(&*anchor);
         may_move(&name, &anchor)?;
         let expires = ttl.map(after);
-        if let Some(wanted) = expires {
+        // The Pods of a shared session have an end of their own each.
+        if let Some(wanted) = expires.filter(|_| !shared) {
             let pod = cluster.pod(&name, deadline).await?;
-            let end = pod.filter(|pod| is_owned_by(pod, &anchor));
+            let end = pod.filter(|pod| is_owned_by(pod, anchor.uid()));
             if let Some(cap) = end.as_ref().and_then(end_of).filter(|cap| *cap < wanted) {
                 return Err(ExtendError::BeyondLifetime { name, wanted, cap });
             }
         }
         let changes = [(EXPIRES, expires.map(|t| t.to_string()))];
-        match cluster.annotate(&anchor, &changes, deadline).await {
+        match anchor.change(&cluster, &changes, None, deadline).await {
             Ok(_) => return Ok(expires),
             // Somebody wrote meanwhile: the answer may be another one now.
             Err(Error::Conflict { .. }) => {}
@@ -98,20 +115,22 @@ pub async fn extend(
     }
 }
 
-fn may_move(name: &str, anchor: &Service) -> Result<(), ExtendError> {
+fn may_move(name: &str, anchor: &Holder) -> Result<(), ExtendError> {
     let name = name.to_owned();
-    if is_going(anchor) {
+    if anchor.is_going() {
         let how = "is being deleted";
         return Err(ExtendError::Ending { name, how });
     }
-    if record_of(anchor).is_some_and(|record| record.operation.is_some()) {
+    let launching = anchor.record().is_some_and(|r| r.operation.is_some());
+    if launching || anchor.annotation(MAKING).is_some() {
         return Err(ExtendError::Launching { name });
     }
-    let annotation = |key: &str| anchor.annotations().get(key);
-    if let Some(owner) = annotation(OWNER).cloned() {
+    if let Some(owner) = anchor.annotation(OWNER) {
+        let owner = owner.to_owned();
         return Err(ExtendError::Owned { name, owner });
     }
-    let expires = annotation(EXPIRES).and_then(|text| text.parse::<Timestamp>().ok());
+    let expires = anchor.annotation(EXPIRES);
+    let expires = expires.and_then(|text| text.parse::<Timestamp>().ok());
     if expires.is_some_and(|expires| expires <= Timestamp::now()) {
         let how = "has expired";
         return Err(ExtendError::Ending { name, how });

@@ -1,5 +1,5 @@
 //! launch: anchor → Pod (gated) → Secret → gate off → watch until it is ready
-//! → hand-over. What was made is deleted on every way out but the last.
+//! → hand-over. A shared session has its anchor already. What was made is deleted on every way out but the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use tokio::time::Instant;
 use super::anchor::Claim;
 use super::cleanup::{Held, Made, Tried};
 use super::evidence;
-use super::owner::Lost;
+use super::holder::Kind;
+use super::owner::{Lost, Owners};
+use super::shared::{Known, Sessions};
 use super::stop::{self, Stop};
 use crate::cluster::{Cluster, Deadline};
 use crate::launching::{Cancelled, LaunchEvent, Progress};
 use crate::manifest::{self, Owner, Record};
-use crate::name;
 use crate::outcome::{Failure, Launched, Outcome, Reason, Timings};
 use crate::spec::{SandboxSpec, Wait};
-use crate::token::Token;
+use crate::token::TokenSource;
 use crate::watch::{Hub, Subscription};
 
 /// How much longer than its budgets a launch's anchor lives, for the sweep.
@@ -30,7 +31,7 @@ pub(super) const SLACK: Duration = Duration::from_mins(5);
 /// What is to be launched; its spec has been validated.
 pub(crate) struct Order {
     pub spec: Arc<SandboxSpec>,
-    pub token: Token,
+    pub token: TokenSource,
     /// The name was generated: when it is taken, another one does as well.
     pub rename: bool,
 }
@@ -44,53 +45,74 @@ const AT_ONCE: usize = 32;
 pub(crate) struct Engine {
     pub cluster: Cluster,
     pub hub: Hub,
+    pub owners: Owners,
+    pub sessions: Sessions,
     writers: Arc<Semaphore>,
     cleaners: Arc<Semaphore>,
 }
 
 impl Engine {
     /// Must be called on the runtime that will use it.
-    pub(crate) fn new(cluster: Cluster) -> Self {
+    pub(crate) fn new(cluster: Cluster, owners: Owners) -> Self {
         let hub = Hub::new(&cluster);
         Self {
             cluster,
             hub,
+            owners,
+            sessions: Sessions::default(),
             writers: Arc::new(Semaphore::new(AT_ONCE)),
             cleaners: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 }
 
-/// Launches a sandbox; with the outcome comes what [`take_back`] deletes. `lost`
-/// tells of an owner that this process renews.
+/// Launches a sandbox; with the outcome comes what [`take_back`] deletes.
 pub(crate) async fn launch(
     engine: &Engine,
     order: Order,
     progress: Progress,
     cancelled: Cancelled,
-    lost: Option<Lost>,
 ) -> (Outcome, Made) {
+    let kind = match order.spec.session {
+        Some(_) => Kind::Pod,
+        None => Kind::Anchor,
+    };
     let mut run = Run {
         cluster: &engine.cluster,
         hub: &engine.hub,
         writers: &engine.writers,
         turn: None,
-        made: Made::new(&order.spec.launch_id),
+        made: Made::new(&order.spec.launch_id, kind),
         spec: order.spec,
-        token: &order.token,
+        token: order.token,
         rename: order.rename,
-        renewed: lost.is_some(),
+        session: None,
+        renewed: false,
         waited: Duration::ZERO,
         adopted: false,
         progress: &progress,
         started: Instant::now(),
     };
-    // `run.made` holds whatever exists when a cancel drops the steps half-way.
-    let result = tokio::select! {
+    let deadline = Deadline::after(run.spec.budgets.total);
+    let known = tokio::select! {
         biased;
         () = cancelled.wait() => Err(Stop::Cancelled),
-        why = lost_owner(lost) => Err(stop::owner_lost(&why).into()),
-        result = run.steps() => result,
+        known = Box::pin(engine.sessions.of(&engine.cluster, &run.spec, deadline)) => known,
+    };
+    // `run.made` holds whatever exists when a cancel drops the steps half-way.
+    let result = match known {
+        Err(stop) => Err(stop),
+        Ok(session) => {
+            run.session = session;
+            let lost = run.owner().and_then(|owner| engine.owners.renewed(owner));
+            run.renewed = lost.is_some();
+            tokio::select! {
+                biased;
+                () = cancelled.wait() => Err(Stop::Cancelled),
+                why = lost_owner(lost) => Err(stop::owner_lost(&why).into()),
+                result = run.steps(deadline) => result,
+            }
+        }
     };
     let stop = match result {
         Ok(launched) if !cancelled.is_set() => {
@@ -102,8 +124,18 @@ pub(crate) async fn launch(
     };
     run.turn = None;
     let _turn = engine.cleaners.acquire().await;
-    let failed = Box::pin(run.fail(stop)).await;
-    (failed, run.made)
+    let mut failure = Box::pin(run.fail(stop)).await;
+    if let Some(session) = run
+        .session
+        .take()
+        .filter(|_| failure.reason == Reason::DeletedBySomeone)
+    {
+        let went = Box::pin(engine.sessions.look_again(&engine.cluster, &session));
+        if let Some(why) = went.await {
+            (failure.message, failure.hint) = (why.message, why.hint);
+        }
+    }
+    (Outcome::Failed(failure), run.made)
 }
 
 /// Deletes a sandbox that was launched, and that nobody has heard of.
@@ -148,8 +180,11 @@ pub(super) struct Run<'a> {
     /// This launch's turn to write, while it has it.
     turn: Option<SemaphorePermit<'a>>,
     pub(super) spec: Arc<SandboxSpec>,
-    pub(super) token: &'a Token,
+    /// Known from the making of its Pod on, at the latest.
+    pub(super) token: TokenSource,
     pub(super) rename: bool,
+    /// The shared session it goes into.
+    pub(super) session: Option<Arc<Known>>,
     /// Whether this process renews the owner all along.
     renewed: bool,
     /// How much of the schedule budget went for refused creations.
@@ -163,8 +198,7 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// A thousand of these wait at a time: what is not that wait is boxed, so
     /// that it takes memory only while it lasts.
-    async fn steps(&mut self) -> Result<Launched, Stop> {
-        let deadline = Deadline::after(self.spec.budgets.total);
+    async fn steps(&mut self, deadline: Deadline) -> Result<Launched, Stop> {
         let mut timings = Timings::default();
         self.take_turn().await;
         if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
@@ -172,36 +206,49 @@ impl Run<'_> {
             let reach = deadline.unless_unreachable();
             Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
         }
-        let (anchor, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
-            Claim::Make(anchor) => {
-                let (pod, seen) = Box::pin(self.make(&anchor, deadline)).await?;
-                timings.gate_removed_ms = self.elapsed_ms();
-                self.say(LaunchEvent::GateRemoved);
-                (anchor, pod, seen, None)
-            }
-            Claim::Join(anchor, pod, record) => {
-                self.made.pod = Tried::Yes(owner_of(&*pod));
-                // Its uid is not known: it goes with its Pod.
-                let name = manifest::secret_name(&record.spec.sandbox, record.generation);
-                self.made.secret = Tried::Sent(name);
-                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                (anchor, pod, seen, Some(record))
-            }
-            Claim::Done(service, pod, record) => {
-                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                let uid = pod.uid().unwrap_or_default();
-                timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
-                let expires = service.annotations().get(manifest::EXPIRES).cloned();
-                return Ok(self.launched(&record, uid, expires, timings));
+        let (holder, pod, seen, earlier) = loop {
+            match Box::pin(self.claim(deadline)).await? {
+                Claim::Make(anchor) => {
+                    let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
+                    break (anchor, pod, seen, None);
+                }
+                Claim::Gated(holder, gated) => {
+                    let made = Box::pin(self.let_go_or_replace(&holder, &gated, deadline)).await?;
+                    if let Some((pod, seen)) = made {
+                        break (holder, pod, seen, None);
+                    }
+                }
+                Claim::Join(holder, pod, record) => {
+                    self.made.pod = Tried::Yes(owner_of(&*pod));
+                    // Its uid is not known: it goes with its Pod.
+                    let name = manifest::secret_name(&record.spec.sandbox, record.generation);
+                    self.made.secret = Tried::Sent(name);
+                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                    break (holder, pod, seen, Some(record));
+                }
+                Claim::Done(holder, pod, record) => {
+                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                    let uid = pod.uid().unwrap_or_default();
+                    timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
+                    let expires = match &self.session {
+                        Some(session) => session.expires.map(|t| t.to_string()),
+                        None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
+                    };
+                    return Ok(self.launched(&record, uid, expires, timings));
+                }
             }
         };
+        if earlier.is_none() {
+            timings.gate_removed_ms = self.elapsed_ms();
+            self.say(LaunchEvent::GateRemoved);
+        }
         let uid = pod.uid().unwrap_or_default();
         timings.started_ms = self.started(pod, seen, deadline).await?;
         self.take_turn().await;
         let mut record = earlier.unwrap_or_else(|| Box::new(self.record()));
         record.operation = None;
         record.pod_uid = Some(uid.clone());
-        let expires = Box::pin(self.hand_over(anchor, &record, deadline)).await?;
+        let expires = Box::pin(self.hand_over(holder, &record, deadline)).await?;
         self.turn = None;
         Ok(self.launched(&record, uid, expires, timings))
     }
@@ -258,15 +305,12 @@ impl Run<'_> {
     }
 
     /// Collects evidence, deletes what was made, says so.
-    async fn fail(&mut self, stop: Stop) -> Outcome {
-        let mut failure = match stop {
-            Stop::Cancelled => stop::cancelled(),
-            Stop::Error(error) => Failure::from_error(&error),
-            Stop::Failure(failure) => *failure,
-            Stop::Fatal(fatal) => match &self.made.pod {
-                Tried::Yes(pod) => evidence::collect(self.cluster, pod, *fatal, self.token).await,
-                _ => Failure::new(fatal.reason, fatal.message, fatal.hint),
-            },
+    async fn fail(&mut self, stop: Stop) -> Box<Failure> {
+        let mut failure = match (stop, &self.made.pod) {
+            (Stop::Fatal(fatal), Tried::Yes(pod)) => {
+                evidence::collect(self.cluster, pod, *fatal, &self.token).await
+            }
+            (stop, _) => stop.into_failure(),
         };
         failure.message = self.token.redact(&failure.message);
         let cancelled = failure.reason == Reason::Cancelled;
@@ -302,7 +346,15 @@ impl Run<'_> {
         if self.made.stays {
             it_stays(&mut failure);
         }
-        Outcome::Failed(Box::new(failure))
+        Box::new(failure)
+    }
+
+    /// The Lease that its session lives by.
+    fn owner(&self) -> Option<&str> {
+        match &self.session {
+            Some(session) => session.lease.as_deref(),
+            None => self.spec.owner.as_deref(),
+        }
     }
 
     /// As the record says: an earlier attempt may have had another spec.
@@ -316,7 +368,7 @@ impl Run<'_> {
         let spec = &record.spec;
         Launched {
             sandbox: spec.sandbox.clone(),
-            session: spec.sandbox.clone(),
+            session: spec.session_name().to_owned(),
             namespace: self.cluster.namespace().to_owned(),
             pod_uid,
             workspace: spec.workspace(),
@@ -325,7 +377,7 @@ impl Run<'_> {
             launch_id: spec.launch_id.clone(),
             generation: record.generation,
             adopted: self.adopted,
-            owner: spec.owner.clone(),
+            owner: self.owner().map(str::to_owned),
             expires,
             timings,
         }
@@ -350,17 +402,6 @@ impl Run<'_> {
 
     fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-impl Made {
-    fn new(launch_id: &str) -> Self {
-        Self {
-            launch_id: launch_id.to_owned(),
-            attempt: name::random_hex(8),
-            generation: 1,
-            ..Self::default()
-        }
     }
 }
 

@@ -2,19 +2,21 @@
 //! next: policy, gated Pod, Secret; then the gate goes. A creation that the
 //! cluster refuses for now is tried again, within the schedule budget.
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use tokio::time::Instant;
 
-use super::anchor::{generation_of, is_going, is_owned_by};
+use super::anchor::{generation_of, is_going};
 use super::cleanup::{Tried, delete_uid};
-use super::launch::{Run, owner_of};
+use super::holder::{Holder, is_owned_by};
+use super::launch::{Run, SLACK, after, owner_of};
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
-use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
+use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
+use crate::token::{Token, TokenSource};
 use crate::watch::{Stage, Subscription};
 
 /// How long, and how often, a creation is tried that the cluster refuses for now.
@@ -44,29 +46,60 @@ impl Run<'_> {
     /// Policy (when there is one), Pod, Secret, gate.
     pub(super) async fn make(
         &mut self,
-        anchor: &Service,
+        anchor: &Owner,
         deadline: Deadline,
     ) -> Result<(Box<Pod>, Subscription), Stop> {
         self.restrict(anchor, deadline).await?;
-        let pod = Box::pin(self.create_pod(anchor, deadline)).await?;
-        let owner = owner_of(&pod);
+        let pod = Box::pin(self.create_pod(anchor, deadline, deadline)).await?;
+        self.let_go(anchor, &pod, deadline).await
+    }
+
+    /// What a gated Pod needs to run: that it is what was sent, and its Secret.
+    pub(super) async fn let_go(
+        &mut self,
+        anchor: &Owner,
+        pod: &Pod,
+        deadline: Deadline,
+    ) -> Result<(Box<Pod>, Subscription), Stop> {
+        let owner = owner_of(pod);
         self.made.pod = Tried::Yes(owner.clone());
         self.say_created("pod", &owner.name);
         let sent = self.pod_for(anchor)?;
-        manifest::check_admitted(&sent, &pod).map_err(|changes| stop::changed(&changes))?;
+        manifest::check_admitted(&sent, pod).map_err(|changes| stop::changed(&changes))?;
         drop(sent);
-        let seen = self.hub.subscribe(&pod);
+        let seen = self.hub.subscribe(pod);
 
-        Box::pin(self.create_secret(&owner, deadline)).await?;
+        let token = self.token_for(&owner, deadline).await?;
+        Box::pin(self.create_secret(&owner, &token, deadline)).await?;
+        drop(token);
 
-        let pod = self.cluster.remove_gate(&pod, TOKEN_GATE, deadline).await?;
+        let pod = self.cluster.remove_gate(pod, TOKEN_GATE, deadline).await?;
         Ok((Box::new(pod), seen))
     }
 
+    /// The same in a shared session; `None` when the Pod had to go again. Nobody
+    /// counts the generations of Pods that are gone there, so the Secret of one
+    /// may still be waiting for the collector.
+    pub(super) async fn let_go_or_replace(
+        &mut self,
+        holder: &Holder,
+        pod: &Pod,
+        deadline: Deadline,
+    ) -> Result<Option<(Box<Pod>, Subscription)>, Stop> {
+        let session = self.session.clone().ok_or_else(stop::gone)?;
+        match self.let_go(&session.anchor, pod, deadline).await {
+            Err(Stop::Error(Error::Exists { .. })) => {
+                self.made.generation += 1;
+                self.replace(holder, deadline).await?;
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+
     /// In force before there is a Pod; it goes with the anchor, its owner.
-    async fn restrict(&mut self, anchor: &Service, deadline: Deadline) -> Result<(), Stop> {
-        let owner = owner_of(anchor);
-        let policy = manifest::network_policy(&self.spec, self.made.generation, &owner);
+    async fn restrict(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
+        let policy = manifest::network_policy(&self.spec, self.made.generation, owner);
         let Some(policy) = policy else {
             return Ok(());
         };
@@ -85,7 +118,8 @@ impl Run<'_> {
                     let found = self
                         .cluster
                         .repeat(read, deadline, || api.get_opt(&owner.name));
-                    let found = found.await?.filter(|found| is_owned_by(found, anchor));
+                    let ours = |found: &NetworkPolicy| is_owned_by(found, Some(&owner.uid));
+                    let found = found.await?.filter(ours);
                     let found = found.ok_or(Error::Exists { call })?;
                     if found.spec != policy.spec {
                         return Err(stop::other_traffic(&owner.name).into());
@@ -98,27 +132,33 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Creates the Pod; what an earlier attempt left under the name makes room.
-    async fn create_pod(&mut self, anchor: &Service, deadline: Deadline) -> Result<Pod, Stop> {
+    /// Creates the Pod; what an earlier attempt left under the name makes room,
+    /// but for one that holds the record of its launch. `reach` is for the first
+    /// try.
+    pub(super) async fn create_pod(
+        &mut self,
+        anchor: &Owner,
+        mut reach: Deadline,
+        deadline: Deadline,
+    ) -> Result<Pod, Stop> {
         let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         loop {
             let wanted = self.pod_for(anchor)?;
             self.made.pod = Tried::Sent(self.spec.sandbox.clone());
-            let created = self
-                .cluster
-                .create("pods", &wanted, &mut in_doubt, deadline);
+            let created = self.cluster.create("pods", &wanted, &mut in_doubt, reach);
             let error = match created.await {
                 Ok(pod) => return Ok(pod),
                 Err(error) => error,
             };
             drop(wanted);
+            reach = deadline;
             // Errors that prove that nothing was made leave nothing to clean up.
             if !in_doubt {
                 self.made.pod = Tried::No;
             }
             match error {
-                Error::Exists { .. } => {
+                Error::Exists { .. } if self.session.is_none() => {
                     self.make_room(anchor, error, deadline).await?;
                     patience.since = Instant::now();
                 }
@@ -127,14 +167,43 @@ impl Run<'_> {
         }
     }
 
-    async fn create_secret(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
-        let secret = manifest::secret(&self.spec, self.made.generation, owner, self.token);
+    /// The caller's token, who may want the Pod's uid for it.
+    async fn token_for(&mut self, pod: &Owner, deadline: Deadline) -> Result<Token, Stop> {
+        let callback = match &self.token {
+            TokenSource::Known(token) => return Ok(token.clone()),
+            TokenSource::Callback(callback) => callback.clone(),
+        };
+        self.say(LaunchEvent::Waiting {
+            stage: Stage::Schedule,
+            why: "the caller is asked for the token".to_owned(),
+        });
+        self.give_turn_back();
+        let asked = callback.ask(pod.uid.clone());
+        let asked = tokio::time::timeout_at(deadline.instant(), Box::pin(asked)).await;
+        let given = asked.map_err(|_| stop::token_late(&pod.name, deadline.given()))?;
+        let token = given.map_err(|why| stop::no_token(&pod.name, &why))?;
+        manifest::check_token(&self.spec, &token)
+            .map_err(|problems| stop::no_token(&pod.name, &problems.to_string()))?;
+        self.token = TokenSource::Known(token.clone());
+        self.take_turn().await;
+        Ok(token)
+    }
+
+    async fn create_secret(
+        &mut self,
+        owner: &Owner,
+        token: &Token,
+        deadline: Deadline,
+    ) -> Result<(), Stop> {
+        let secret = manifest::secret(&self.spec, self.made.generation, owner, token);
         let name = secret.name_any();
         let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
         let uid = loop {
             self.made.secret = Tried::Sent(name.clone());
-            let created = self.cluster.create_secret(&secret, &mut in_doubt, deadline);
+            let created =
+                self.cluster
+                    .create_secret(&secret, owner, token, &mut in_doubt, deadline);
             let error = match created.await {
                 Ok(uid) => break uid,
                 Err(error) => error,
@@ -145,25 +214,29 @@ impl Run<'_> {
             self.wait_out(&mut patience, error).await?;
         };
         self.say_created("secret", &name);
-        if let Some(uid) = uid {
-            self.made.secret = Tried::Yes(Owner { name, uid });
-        }
+        self.made.secret = Tried::Yes(Owner { name, uid });
         Ok(())
     }
 
-    fn pod_for(&self, anchor: &Service) -> Result<Pod, Stop> {
-        let made = manifest::pod(&self.spec, self.made.generation, &owner_of(anchor));
-        made.map_err(|problems| {
+    fn pod_for(&self, anchor: &Owner) -> Result<Pod, Stop> {
+        let generation = self.made.generation;
+        let made = manifest::pod(&self.spec, generation, anchor).map_err(|problems| {
             let text = problems.to_string();
-            Failure::new(Reason::Invalid, text, "change the overlay").into()
-        })
+            Failure::new(Reason::Invalid, text, "change the overlay")
+        })?;
+        if self.session.is_none() {
+            return Ok(made);
+        }
+        let record = Record::launching(&self.spec, generation, &self.made.attempt);
+        let expires = after(self.spec.budgets.total + SLACK);
+        Ok(manifest::with_record(made, &record, expires))
     }
 
     /// The name of our Pod is taken: by one that is going anyway, by one that
     /// an earlier attempt left behind, or by somebody else's, which stays.
     async fn make_room(
         &mut self,
-        anchor: &Service,
+        anchor: &Owner,
         taken: Error,
         deadline: Deadline,
     ) -> Result<(), Stop> {
@@ -172,7 +245,7 @@ impl Run<'_> {
             return Ok(());
         };
         if !is_going(&pod) {
-            if !is_owned_by(&pod, anchor)
+            if !is_owned_by(&pod, Some(&anchor.uid))
                 || pod.labels().get(LAUNCH_ID) != Some(&self.spec.launch_id)
             {
                 return Err(taken.into());
@@ -183,7 +256,7 @@ impl Run<'_> {
             let uid = pod.uid().unwrap_or_default();
             delete_uid::<Pod>(self.cluster, "pods", name, uid, deadline).await?;
         }
-        self.wait_gone(pod, "pods", deadline).await
+        self.wait_gone(&Holder::from(&pod), deadline).await
     }
 
     /// A quota may free up, or a webhook come back, within the schedule budget:

@@ -9,20 +9,25 @@ mod dry_run;
 mod ended;
 mod evidence;
 mod extend;
+mod find;
+mod holder;
 mod launch;
 mod make;
 pub(crate) mod owner;
 mod session;
+mod shared;
 mod stop;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub(crate) use cleanup::Made;
-pub use delete::{Deleted, delete};
+pub use delete::{Deleted, delete, delete_shared};
 pub use dry_run::{Answer, dry_run};
 pub use ended::{HostEnd, ended};
 pub use extend::{ExtendError, extend};
 pub(crate) use launch::{Engine, Order, launch, take_back};
 pub(crate) use owner::Lost;
 pub use session::{HostState, Session, list, status};
+pub use shared::{SharedSession, list as list_shared};
+pub(crate) use shared::{create as create_shared, take_back as take_back_shared};

@@ -2,6 +2,8 @@
 //! name. As long as it is renewed they live; the sweep takes those whose owner
 //! is dead. Lease writes are per owner, never per sandbox.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +25,36 @@ const EVERY: Duration = Duration::from_secs(DURATION.as_secs() / 3);
 
 /// Why the Lease of a process is its no longer; empty while it is.
 pub(crate) type Lost = watch::Receiver<Option<String>>;
+
+/// The owners this process renews, by the name of their Lease. Clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Owners {
+    all: Arc<Mutex<HashMap<String, Lost>>>,
+}
+
+impl Owners {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Lost>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How to hear that this one is lost; `None` when this process does not
+    /// renew it.
+    pub(crate) fn renewed(&self, name: &str) -> Option<Lost> {
+        self.lock().get(name).cloned()
+    }
+
+    pub(crate) fn insert(&self, name: String, lost: Lost) {
+        self.lock().insert(name, lost);
+    }
+
+    /// Later launches under this name are nobody's to end; a later owner stays.
+    pub(crate) fn remove(&self, name: &str, lost: &Lost) {
+        let mut all = self.lock();
+        if all.get(name).is_some_and(|now| now.same_channel(lost)) {
+            all.remove(name);
+        }
+    }
+}
 
 fn lease(name: &str, kind: &str) -> Lease {
     Lease {

@@ -1,4 +1,4 @@
-//! list and status: sessions as their anchors, Pods and records show them.
+//! list and status: sandboxes as their anchors, Pods and records show them.
 
 use std::time::Duration;
 
@@ -6,17 +6,23 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use serde::Serialize;
 
+use super::anchor::is_going;
+use super::find::{Found, find, is_in_session};
+use super::holder::{Holder, is_owned_by};
+use super::shared::is_shared;
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{EXPIRES, HOST_CONTAINER, LAUNCH_ID, OWNER, RECORD, Record, SESSION};
+use crate::manifest::{EXPIRES, HOST_CONTAINER, LAUNCH_ID, OWNER, SESSION};
 use crate::report::Report;
 use crate::watch::{Diagnosis, Verdict, termination_of};
 
-/// One session.
+/// One sandbox, and the session it is in.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
-    /// The sandbox's and the session's name.
+    /// The sandbox.
     pub sandbox: String,
+    /// Its session: a shared one, or its own, which has its name.
+    pub session: String,
     /// Where it is.
     pub namespace: String,
     /// In one word: `Running`, `Waiting`, `Failed`, `Ended`, `Deleting`, `NoPod`.
@@ -39,7 +45,7 @@ pub struct Session {
     /// The caller's idempotency key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_id: Option<String>,
-    /// When the anchor was made, RFC 3339.
+    /// When the anchor, or the Pod in a shared session, was made, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
     /// The Lease it lives by, instead of an expiry.
@@ -70,52 +76,70 @@ pub struct HostState {
     pub reason: Option<String>,
 }
 
-/// All sessions of the namespace, by name.
+/// All sandboxes of the namespace, by name.
 pub async fn list(cluster: Cluster, timeout: Duration) -> Result<Vec<Session>, Error> {
     let deadline = Deadline::after(timeout).unless_unreachable();
     let anchors = cluster.anchors(deadline).await?;
     let (pods, _) = cluster.pods(None, deadline).await?;
-    let mut sessions: Vec<_> = anchors
-        .iter()
-        .map(|anchor| {
-            let name = anchor.name_any();
-            let pod = pods
-                .iter()
-                .find(|pod| pod.labels().get(SESSION) == Some(&name));
-            session(&cluster, anchor, pod)
-        })
-        .collect();
+    let (shared, own): (Vec<_>, Vec<_>) = anchors.iter().partition(|anchor| is_shared(anchor));
+    let of_own = own.into_iter().map(|anchor| {
+        let name = anchor.name_any();
+        let mut pods = pods.iter().filter(|pod| !is_in_session(pod));
+        let pod = pods.find(|pod| pod.labels().get(SESSION) == Some(&name));
+        session(&cluster, &anchor.into(), Some(anchor), pod)
+    });
+    let of_shared = pods.iter().filter(|pod| is_in_session(pod)).map(|pod| {
+        let mut shared = shared.iter();
+        let anchor = shared.find(|anchor| is_owned_by(pod, anchor.uid().as_deref()));
+        session(&cluster, &pod.into(), anchor.copied(), Some(pod))
+    });
+    let mut sessions: Vec<_> = of_own.chain(of_shared).collect();
     sessions.sort_by(|a, b| a.sandbox.cmp(&b.sandbox));
     Ok(sessions)
 }
 
-/// One session; `None` when there is none of ours by that name.
+/// One sandbox; `None` when there is none of ours by that name.
 pub async fn status(
     cluster: Cluster,
     name: String,
     timeout: Duration,
 ) -> Result<Option<Session>, Error> {
     let deadline = Deadline::after(timeout).unless_unreachable();
-    let ours = |s: &Service| s.labels().contains_key(SESSION);
-    let Some(anchor) = cluster.service(&name, deadline).await?.filter(ours) else {
-        return Ok(None);
-    };
-    let pod = cluster
-        .pod(&name, deadline)
-        .await?
-        .filter(|pod| pod.labels().get(SESSION) == Some(&name));
-    Ok(Some(session(&cluster, &anchor, pod.as_ref())))
+    Ok(match find(&cluster, &name, deadline).await? {
+        Found::Own(anchor) => {
+            let pod = cluster.pod(&name, deadline).await?;
+            let pod = pod.filter(|pod| pod.labels().get(SESSION) == Some(&name));
+            let holder = Holder::from(&*anchor);
+            Some(session(&cluster, &holder, Some(&anchor), pod.as_ref()))
+        }
+        Found::InSession(pod) => {
+            let of = pod.labels().get(SESSION).cloned().unwrap_or_default();
+            let anchor = cluster.service(&of, deadline).await?;
+            let anchor = anchor.filter(|anchor| is_owned_by(&*pod, anchor.uid().as_deref()));
+            let holder = Holder::from(&*pod);
+            Some(session(&cluster, &holder, anchor.as_ref(), Some(&pod)))
+        }
+        Found::Shared(_) | Found::NotOurs | Found::Nothing => None,
+    })
 }
 
-fn session(cluster: &Cluster, anchor: &Service, pod: Option<&Pod>) -> Session {
-    let record = anchor
-        .annotations()
-        .get(RECORD)
-        .and_then(|text| Record::parse(text));
-    let (state, why) = state_of(anchor, pod);
+/// As its record says, the session's anchor, and its Pod.
+fn session(
+    cluster: &Cluster,
+    holder: &Holder,
+    anchor: Option<&Service>,
+    pod: Option<&Pod>,
+) -> Session {
+    let record = holder.record();
+    let going = anchor.is_some_and(is_going);
+    let (state, why) = state_of(going, pod);
     let ended = pod.and_then(termination_of);
+    let annotation = |key: &str| anchor?.annotations().get(key).cloned();
+    // A launch that is under way in a shared session has a deadline of its own.
+    let expires = holder.annotation(EXPIRES).map(str::to_owned);
     Session {
-        sandbox: anchor.name_any(),
+        sandbox: holder.name().to_owned(),
+        session: holder.label(SESSION).unwrap_or_default().to_owned(),
         namespace: cluster.namespace().to_owned(),
         state,
         why,
@@ -123,14 +147,10 @@ fn session(cluster: &Cluster, anchor: &Service, pod: Option<&Pod>) -> Session {
         workspace: record.as_ref().map(|r| r.spec.workspace()),
         pod_uid: pod.and_then(ResourceExt::uid),
         node: pod.and_then(|p| p.spec.as_ref()?.node_name.clone()),
-        launch_id: anchor.labels().get(LAUNCH_ID).cloned(),
-        created: anchor
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|t| t.0.to_string()),
-        owner: anchor.annotations().get(OWNER).cloned(),
-        expires: anchor.annotations().get(EXPIRES).cloned(),
+        launch_id: holder.label(LAUNCH_ID).map(str::to_owned),
+        created: Some(holder.created().to_string()),
+        owner: annotation(OWNER),
+        expires: expires.or_else(|| annotation(EXPIRES)),
         host: pod.and_then(host_state),
         report: ended
             .and_then(|(_, report)| report)
@@ -138,11 +158,11 @@ fn session(cluster: &Cluster, anchor: &Service, pod: Option<&Pod>) -> Session {
     }
 }
 
-fn state_of(anchor: &Service, pod: Option<&Pod>) -> (String, Option<String>) {
+fn state_of(going: bool, pod: Option<&Pod>) -> (String, Option<String>) {
     let Some(pod) = pod else {
         return ("NoPod".to_owned(), None);
     };
-    if anchor.metadata.deletion_timestamp.is_some() || pod.metadata.deletion_timestamp.is_some() {
+    if going || is_going(pod) {
         return ("Deleting".to_owned(), None);
     }
     if host_state(pod).and_then(|host| host.exit_code) == Some(0) {

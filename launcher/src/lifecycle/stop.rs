@@ -15,6 +15,18 @@ pub(super) enum Stop {
     Failure(Box<Failure>),
 }
 
+impl Stop {
+    /// Without what a Pod may tell of it.
+    pub(super) fn into_failure(self) -> Failure {
+        match self {
+            Self::Cancelled => cancelled(),
+            Self::Error(error) => Failure::from_error(&error),
+            Self::Failure(failure) => *failure,
+            Self::Fatal(fatal) => Failure::new(fatal.reason, fatal.message, fatal.hint),
+        }
+    }
+}
+
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -33,6 +45,29 @@ pub(super) fn cancelled() -> Failure {
         Reason::Cancelled,
         "the launch was cancelled",
         "launch again",
+    )
+}
+
+/// Whoever wanted the session went away, or asked for the end.
+pub(super) fn creation_cancelled() -> Failure {
+    Failure::new(
+        Reason::Cancelled,
+        "the creation of the session was cancelled",
+        "create it again",
+    )
+}
+
+/// Nothing may be launched into the session.
+pub(super) fn no_session(name: &str, how: &str, hint: impl Into<String>) -> Failure {
+    Failure::new(Reason::Session, format!("session {name} {how}"), hint)
+}
+
+/// The shared session vanished under what was done in it.
+pub(super) fn session_went(name: &str) -> Failure {
+    Failure::new(
+        Reason::DeletedBySomeone,
+        format!("session {name} was deleted by someone else, with all that is in it"),
+        "make another: podcradle session create",
     )
 }
 
@@ -109,11 +144,33 @@ pub(super) fn without_pod(sandbox: &str) -> Failure {
 }
 
 /// The anchor is ours by its labels, but does not say how far it came.
-pub(super) fn unreadable_record(sandbox: &str) -> Failure {
+pub(super) fn unreadable_record(resource: &str, sandbox: &str) -> Failure {
     Failure::new(
         Reason::NameTaken,
-        format!("service {sandbox}: its record cannot be read, so it is left alone"),
+        format!("{resource} {sandbox}: its record cannot be read, so it is left alone"),
         format!("delete it first: podcradle delete {sandbox}"),
+    )
+}
+
+/// The caller's callback did not give the token of a Pod.
+pub(super) fn no_token(pod: &str, why: &str) -> Failure {
+    Failure::new(
+        Reason::Token,
+        format!(
+            "the callback that is to give the token of pod {pod} gave none that can be used: {why}"
+        ),
+        "see what the callback does; the Pod was not run",
+    )
+}
+
+/// The same, in the time there was.
+pub(super) fn token_late(pod: &str, given: Duration) -> Failure {
+    Failure::new(
+        Reason::TimedOut,
+        format!(
+            "the callback that is to give the token of pod {pod} gave none within the {given:?} of the launch"
+        ),
+        "see what the callback waits for, or give the launch more time (budgets.total)",
     )
 }
 

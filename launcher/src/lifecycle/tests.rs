@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::launch::{Engine, Order, launch};
+use super::owner::Owners;
 use crate::cluster::Cluster;
 use crate::cluster::fake::{Answer, broken, object, tells_after};
 use crate::launching::{Cancelled, Progress};
@@ -29,6 +30,8 @@ enum Says {
     After(Duration, Value),
     Refused(u16, &'static str),
     Broken,
+    /// Nothing, until credentials were read for so long.
+    Login(Duration),
 }
 
 /// What a launch leads to, and how often each thing was asked: `says` knows what
@@ -38,8 +41,11 @@ async fn launched(
 ) -> (Failure, BTreeMap<String, usize>) {
     let asked = Arc::new(Mutex::new(BTreeMap::new()));
     let count = Arc::clone(&asked);
+    let reading = watch::Sender::new(0);
+    let logins = reading.subscribe();
     let cluster = Cluster::of(move |request| {
         let (says, count) = (says.clone(), Arc::clone(&count));
+        let reading = reading.clone();
         async move {
             let what = what(&request);
             let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -50,20 +56,31 @@ async fn launched(
                 *nth
             };
             let sent = serde_json::from_slice(&body).unwrap_or_default();
-            answer(says(&what, nth, sent))
+            let says = says(&what, nth, sent);
+            if let Says::Login(time) = says {
+                // As it does it: to the end, though nobody waits any more.
+                reading.send_modify(|readers| *readers += 1);
+                let read = tokio::spawn(async move {
+                    tokio::time::sleep(time).await;
+                    reading.send_modify(|readers| *readers -= 1);
+                });
+                let _ = read.await;
+            }
+            answer(says)
         }
     });
+    let cluster = cluster.reading(logins);
     let order = Order {
         spec: Arc::new(SandboxSpec::new(NAME, "image:1")),
-        token: Token::random(),
+        token: Token::random().into(),
         rename: false,
     };
     let (to, _from) = mpsc::unbounded_channel();
     let (_caller, caller) = watch::channel(());
     let (_down, down) = watch::channel(false);
     let cancelled = Cancelled::new(caller, down);
-    let engine = Engine::new(cluster);
-    let (outcome, _) = launch(&engine, order, Progress::new(to), cancelled, None).await;
+    let engine = Engine::new(cluster, Owners::default());
+    let (outcome, _) = launch(&engine, order, Progress::new(to), cancelled).await;
     let Outcome::Failed(failure) = outcome else {
         panic!("it was launched");
     };
@@ -90,6 +107,7 @@ fn answer(says: Says) -> Answer {
         Says::This(value) => object(&value),
         Says::After(time, event) => tells_after(time, &event),
         Says::Broken => broken(),
+        Says::Login(_) => object(&json!({ "kind": "Status", "status": "Success" })),
         Says::Refused(code, message) => {
             let reason = match code {
                 404 => "NotFound",
@@ -203,5 +221,34 @@ async fn trouble_that_has_passed_is_not_what_a_launch_waited_for() {
         failure.message.ends_with(": no node yet"),
         "{}",
         failure.message
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_plugin_takes_no_time_from_a_clean_up() {
+    let refused = |what: &str, nth, sent| match (what, nth) {
+        ("create pods", _) => Says::Refused(403, "violates PodSecurity"),
+        ("delete services", 2) => Says::This(json!({ "kind": "Status", "status": "Success" })),
+        _ => well(what, sent),
+    };
+    // A plugin that takes longer than a clean-up may, or than its first part.
+    for seconds in [50, 25] {
+        let (failure, asked) = launched(move |what, nth, sent| match (what, nth) {
+            ("delete services", 1) => Says::Login(Duration::from_secs(seconds)),
+            _ => refused(what, nth, sent),
+        })
+        .await;
+        assert!(failure.cleaned_up, "{failure:?}");
+        assert_eq!(asked["delete services"], 2);
+    }
+    // An API server that does.
+    let (failure, _) = launched(move |what, nth, sent| match (what, nth) {
+        ("delete services", _) => Says::Refused(503, "busy"),
+        _ => refused(what, nth, sent),
+    })
+    .await;
+    assert!(
+        !failure.cleaned_up && failure.left.len() == 1,
+        "{failure:?}"
     );
 }

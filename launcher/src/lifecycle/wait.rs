@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::clock::Clock;
+use super::holder::Holder;
 use super::launch::Run;
 use super::stop::{self, Stop};
 use crate::cluster::Deadline;
@@ -76,12 +77,24 @@ impl Run<'_> {
             };
             verdict = match event {
                 Seen::Now(pod) => self.judge(&mut diagnosis, &pod),
-                Seen::Gone(Some(pod)) => return Err(deleted(&mut diagnosis, &pod)),
+                Seen::Gone(Some(pod)) => {
+                    return Err(self
+                        .taken(&pod)
+                        .unwrap_or_else(|| deleted(&mut diagnosis, &pod)));
+                }
                 Seen::Gone(None) => return Err(stop::gone().into()),
                 Seen::Trouble(why) => Verdict::Wait(clock.stage(), why),
                 Seen::Failed(error) => return Err(Stop::Error(*error)),
             };
         }
+    }
+
+    /// In a shared session the Pod itself says who has it.
+    fn taken(&self, pod: &Pod) -> Option<Stop> {
+        self.session.as_ref()?;
+        let record = Holder::from(pod).record()?;
+        let taken = record.attempt != self.made.attempt;
+        taken.then(|| stop::taken_over(&self.spec.sandbox).into())
     }
 
     fn judge(&self, diagnosis: &mut Diagnosis, pod: &Pod) -> Verdict {

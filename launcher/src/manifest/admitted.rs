@@ -3,6 +3,7 @@
 //! keeps the sandbox in, and the Pod runs only after this check.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, SELinuxOptions};
@@ -13,6 +14,11 @@ use crate::quantity::Quantity;
 
 /// Fields of volumes and variables that are quantities.
 const QUANTITIES: [&str; 3] = ["sizeLimit", "storage", "divisor"];
+
+/// The domain of our labels.
+const OURS: &str = "podcradle.dev/";
+
+type Labels = BTreeMap<String, String>;
 
 /// Types of `SELinux` that confine a container.
 const CONFINED: [&str; 4] = [
@@ -32,6 +38,10 @@ pub fn check(sent: &Pod, admitted: &Pod) -> Result<(), Vec<String>> {
         "metadata.ownerReferences",
         &sent.metadata.owner_references,
         &admitted.metadata.owner_references,
+    );
+    changes.labels(
+        sent.metadata.labels.as_ref(),
+        admitted.metadata.labels.as_ref(),
     );
     let none = PodSpec::default();
     let (want, got) = (
@@ -75,7 +85,29 @@ impl Changes {
         }
     }
 
+    /// By these the NetworkPolicy, the watch and a clean-up know the Pod.
+    fn labels(&mut self, want: Option<&Labels>, got: Option<&Labels>) {
+        for (key, value) in want.into_iter().flatten() {
+            let got = got.and_then(|labels| labels.get(key));
+            if key.starts_with(OURS) {
+                self.same(&format!("metadata.labels.{key}"), &Some(value), &got);
+            }
+        }
+    }
+
     fn pod(&mut self, want: &PodSpec, got: &PodSpec) {
+        // One may be added where none was asked for, and time taken away.
+        if want.runtime_class_name.is_some() {
+            self.same(
+                "spec.runtimeClassName",
+                &want.runtime_class_name,
+                &got.runtime_class_name,
+            );
+        }
+        let (most, now) = (want.active_deadline_seconds, got.active_deadline_seconds);
+        if now.is_none_or(|now| most.is_some_and(|most| now > most)) {
+            self.same("spec.activeDeadlineSeconds", &most, &now);
+        }
         self.same(
             "spec.serviceAccountName",
             &want.service_account_name,
@@ -220,184 +252,4 @@ fn equal(a: &Value, b: &Value) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::Volume;
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-    use serde_json::json;
-
-    use super::{Container, Pod, PodSpec, SELinuxOptions, check};
-    use crate::manifest::{Owner, pod};
-    use crate::spec::{Inject, Mount, SandboxSpec, TokenDelivery};
-
-    fn sent() -> Pod {
-        let owner = Owner {
-            name: "a".into(),
-            uid: "u".into(),
-        };
-        let mut spec = SandboxSpec::new("a", "i");
-        spec.host_users = Some(false);
-        spec.inject = Inject::ImageVolume;
-        spec.supervisor_image = Some("s".into());
-        spec.home_size_limit = Some("1024Mi".into());
-        spec.mounts = vec![Mount {
-            path: "/data".into(),
-            claim: Some("data".into()),
-            secret: None,
-            writable: false,
-        }];
-        pod(&spec, 1, &owner).unwrap()
-    }
-
-    fn after(change: impl FnOnce(&mut Pod)) -> Vec<String> {
-        let mut admitted = sent();
-        change(&mut admitted);
-        check(&sent(), &admitted).err().unwrap_or_default()
-    }
-
-    #[test]
-    fn an_injected_sidecar_and_another_gate_are_allowed() {
-        let found = after(|p| {
-            let spec = p.spec.as_mut().unwrap();
-            spec.containers.push(Container {
-                name: "proxy".into(),
-                ..Container::default()
-            });
-            spec.scheduling_gates.as_mut().unwrap().push(
-                k8s_openapi::api::core::v1::PodSchedulingGate {
-                    name: "kueue.x-k8s.io/admission".into(),
-                },
-            );
-        });
-        assert_eq!(found, Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_label_of_selinux_may_be_added_and_confinement_not_taken_away() {
-        for (options, allowed) in [
-            (json!({ "level": "s0:c26,c5" }), true),
-            (json!({ "level": "s0:c1", "type": "container_t" }), true),
-            (json!({ "type": "spc_t" }), false),
-            (json!({ "user": "system_u" }), false),
-        ] {
-            let options: SELinuxOptions = serde_json::from_value(options).unwrap();
-            let found = after(|p| {
-                let spec = p.spec.as_mut().unwrap();
-                let whole = spec.security_context.as_mut().unwrap();
-                whole.se_linux_options = Some(options.clone());
-                let host = spec.containers[0].security_context.as_mut().unwrap();
-                host.se_linux_options = Some(options.clone());
-            });
-            let expected = if allowed { 0 } else { 2 };
-            assert_eq!(found.len(), expected, "{options:?}: {found:?}");
-        }
-        let found = after(|p| {
-            let spec = p.spec.as_mut().unwrap();
-            let host = spec.containers[0].security_context.as_mut().unwrap();
-            host.se_linux_options = Some(SELinuxOptions::default());
-            host.allow_privilege_escalation = Some(true);
-        });
-        assert_eq!(found.len(), 1, "{found:?}");
-    }
-
-    #[test]
-    fn what_keeps_the_sandbox_in_may_not_be_taken_away() {
-        let spec = |p: &mut Pod, f: fn(&mut PodSpec)| f(p.spec.as_mut().unwrap());
-        for (name, change) in [
-            (
-                "securityContext",
-                (|s: &mut PodSpec| s.containers[0].security_context = None) as fn(&mut PodSpec),
-            ),
-            ("spec.securityContext", |s| s.security_context = None),
-            ("command", |s| s.containers[0].command = None),
-            ("volumes", |s| {
-                s.volumes.as_mut().unwrap().pop();
-            }),
-            ("hostPID", |s| s.host_pid = Some(true)),
-            ("spec.hostUsers", |s| s.host_users = None),
-            ("shareProcessNamespace", |s| {
-                s.share_process_namespace = Some(true);
-            }),
-            ("serviceAccountName", |s| {
-                s.service_account_name = Some("admin".into());
-            }),
-            ("schedulingGates", |s| s.scheduling_gates = None),
-            ("volumeMounts", |s| {
-                s.containers[0].volume_mounts.as_mut().unwrap().pop();
-            }),
-        ] {
-            let found = after(|p| spec(p, change));
-            assert!(
-                found.len() == 1 && found[0].contains(name),
-                "{name}: {found:?}"
-            );
-        }
-        assert_eq!(after(|p| p.metadata.owner_references = None).len(), 1);
-    }
-
-    fn volume<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Volume {
-        let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
-        volumes.iter_mut().find(|v| v.name == name).unwrap()
-    }
-
-    #[test]
-    fn what_the_api_server_fills_in_or_writes_another_way_is_no_change() {
-        let found = after(|p| {
-            let image = volume(p, "podcradle").image.as_mut().unwrap();
-            image.pull_policy = Some("IfNotPresent".into());
-            let home = volume(p, "home").empty_dir.as_mut().unwrap();
-            home.size_limit = Some(Quantity("1Gi".into()));
-        });
-        assert_eq!(found, Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_volume_that_became_another_is_named() {
-        for (name, change) in [
-            (
-                "home",
-                (|v: &mut Volume| v.empty_dir.as_mut().unwrap().size_limit = None)
-                    as fn(&mut Volume),
-            ),
-            ("home", |v| v.empty_dir = None),
-            ("token", |v| {
-                v.secret.as_mut().unwrap().secret_name = Some("other".into());
-            }),
-            ("podcradle", |v| {
-                v.image.as_mut().unwrap().reference = Some("evil".into());
-            }),
-            ("mount-0", |v| {
-                v.persistent_volume_claim.as_mut().unwrap().read_only = None;
-            }),
-        ] {
-            let found = after(|p| change(volume(p, name)));
-            assert!(
-                found.len() == 1 && found[0].contains(&format!("spec.volumes {name} ")),
-                "{name}: {found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_token_that_would_come_from_elsewhere_is_named() {
-        let owner = Owner {
-            name: "a".into(),
-            uid: "u".into(),
-        };
-        let mut spec = SandboxSpec::new("a", "i");
-        spec.token_delivery = TokenDelivery::SecretKeyRef;
-        let sent = pod(&spec, 1, &owner).unwrap();
-        let mut admitted = sent.clone();
-        let env = admitted.spec.as_mut().unwrap().containers[0].env.as_mut();
-        for variable in env.unwrap() {
-            if let Some(from) = &mut variable.value_from {
-                from.secret_key_ref.as_mut().unwrap().name = "other".into();
-            }
-        }
-        let found = check(&sent, &admitted).unwrap_err();
-        assert!(
-            found.len() == 1 && found[0].contains("PODCRADLE_HOST_TOKEN"),
-            "{found:?}"
-        );
-    }
-}
+mod tests;

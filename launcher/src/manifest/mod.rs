@@ -14,6 +14,7 @@ mod random;
 mod record;
 mod secret;
 mod service;
+mod session;
 #[cfg(test)]
 mod snapshots;
 mod token;
@@ -22,10 +23,11 @@ mod volumes;
 
 pub use admitted::check as check_admitted;
 pub use network::network_policy;
-pub use pod::{check, pod, weakenings};
+pub use pod::{check, pod, weakenings, with_record};
 pub use record::{MAX_RECORD, Operation, Record, forget_values};
 pub use secret::{secret, secret_name};
 pub use service::service;
+pub use session::{session, session_policy};
 pub use token::check_token;
 pub use tree::Tree;
 pub(crate) use tree::redacted;
@@ -46,15 +48,19 @@ pub const SANDBOX: &str = "podcradle.dev/sandbox";
 pub const GENERATION: &str = "podcradle.dev/generation";
 /// Label: the caller's idempotency key.
 pub const LAUNCH_ID: &str = "podcradle.dev/launch-id";
-/// Annotation of the anchor: when the session expires, RFC 3339.
+/// Annotation of the anchor: when the session expires, RFC 3339. Of a Pod in a
+/// shared session: when its launch is dead.
 pub const EXPIRES: &str = "podcradle.dev/expires";
 /// Annotation of the anchor: the Lease the session lives by, instead of an
 /// expiry.
 pub const OWNER: &str = "podcradle.dev/owner";
 /// Label of a Lease of ours: whether it is a `process`' or a `deployment`'s.
 pub const OWNER_KIND: &str = "podcradle.dev/owner-kind";
-/// Annotation of the anchor: the [`Record`].
+/// Annotation of the anchor, or of a Pod in a shared session: the [`Record`].
 pub const RECORD: &str = "podcradle.dev/record";
+/// Annotation of a shared session's anchor that is still being made: nothing is
+/// launched into it.
+pub const MAKING: &str = "podcradle.dev/making";
 /// The scheduling gate that holds a Pod back until its Secret exists.
 pub const TOKEN_GATE: &str = "podcradle.dev/token";
 /// The container that runs the host.
@@ -87,19 +93,23 @@ pub fn labels(spec: &SandboxSpec, generation: u32) -> BTreeMap<String, String> {
 /// The labels that Podcradle and its profile set.
 fn our_labels(spec: &SandboxSpec, generation: u32) -> Vec<(&'static str, String)> {
     let mut labels = vec![
-        (SESSION, spec.sandbox.clone()),
+        (SESSION, spec.session_name().to_owned()),
         (SANDBOX, spec.sandbox.clone()),
         (GENERATION, generation.to_string()),
         (LAUNCH_ID, spec.launch_id.clone()),
     ];
-    match spec.profile {
-        Profile::Default => labels.push((MANAGED_BY, "podcradle".to_owned())),
-        Profile::Omnigent => {
-            labels.push((MANAGED_BY, "omnigent".to_owned()));
-            labels.push(("omnigent.ai/role", "sandbox-host".to_owned()));
-        }
-    }
+    labels.extend(profile_labels(spec.profile));
     labels
+}
+
+fn profile_labels(profile: Profile) -> Vec<(&'static str, String)> {
+    match profile {
+        Profile::Default => vec![(MANAGED_BY, "podcradle".to_owned())],
+        Profile::Omnigent => vec![
+            (MANAGED_BY, "omnigent".to_owned()),
+            ("omnigent.ai/role", "sandbox-host".to_owned()),
+        ],
+    }
 }
 
 fn owner_reference(kind: &str, owner: &Owner) -> OwnerReference {

@@ -2,6 +2,7 @@
 //! server and the ranges of the spec. Never the cloud's metadata service, whose
 //! address gives away the node's credentials.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::networking::v1::{
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Owner, SESSION, labels, owner_reference};
 use crate::spec::server::{Host, Server};
-use crate::spec::{METADATA, SandboxSpec};
+use crate::spec::{METADATA, NetworkPolicy as Wanted, SandboxSpec};
 
 /// Where a node's own DNS cache listens, by convention.
 const NODE_DNS: &str = "169.254.20.10/32";
@@ -28,8 +29,19 @@ pub fn network_policy(
     anchor: &Owner,
 ) -> Option<NetworkPolicy> {
     let wanted = spec.network_policy.as_ref()?;
+    let server = spec.server.as_deref().and_then(server);
+    Some(policy(wanted, server, labels(spec, generation), anchor))
+}
+
+/// The policy of all Pods in the anchor's session.
+pub(super) fn policy(
+    wanted: &Wanted,
+    server: Option<NetworkPolicyEgressRule>,
+    labels: BTreeMap<String, String>,
+    anchor: &Owner,
+) -> NetworkPolicy {
     let mut egress = vec![dns()];
-    egress.extend(spec.server.as_deref().and_then(server));
+    egress.extend(server);
     let ranges: Vec<_> = wanted
         .egress
         .iter()
@@ -42,23 +54,23 @@ pub fn network_policy(
             ports: None,
         });
     }
-    Some(NetworkPolicy {
+    NetworkPolicy {
         metadata: ObjectMeta {
-            name: Some(spec.sandbox.clone()),
-            labels: Some(labels(spec, generation)),
+            name: Some(anchor.name.clone()),
+            labels: Some(labels),
             owner_references: Some(vec![owner_reference("Service", anchor)]),
             ..ObjectMeta::default()
         },
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(LabelSelector {
-                match_labels: Some([(SESSION.to_owned(), spec.sandbox.clone())].into()),
+                match_labels: Some([(SESSION.to_owned(), anchor.name.clone())].into()),
                 ..LabelSelector::default()
             }),
             policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
             ingress: None,
             egress: Some(egress),
         }),
-    })
+    }
 }
 
 /// Lookups: by any Pod of the cluster, since the name service is one, or by
@@ -101,17 +113,17 @@ fn server(url: &str) -> Option<NetworkPolicyEgressRule> {
 fn block(cidr: &str) -> Option<IPBlock> {
     let (address, width) = cidr.split_once('/')?;
     let (address, width) = (address.parse::<IpAddr>().ok()?, width.parse::<u32>().ok()?);
-    let inside = METADATA.into_iter().find(|m| holds(address, width, *m));
-    let except = match inside {
-        None => None,
-        Some(IpAddr::V4(_)) if width >= 32 => return None,
-        Some(IpAddr::V6(_)) if width >= 128 => return None,
-        Some(IpAddr::V4(metadata)) => Some(vec![format!("{metadata}/32")]),
-        Some(IpAddr::V6(metadata)) => Some(vec![format!("{metadata}/128")]),
-    };
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let inside = METADATA.into_iter().filter(|m| holds(address, width, *m));
+    let except: Vec<_> = inside
+        .map(|metadata| format!("{metadata}/{bits}"))
+        .collect();
+    if width >= bits && !except.is_empty() {
+        return None;
+    }
     Some(IPBlock {
         cidr: cidr.to_owned(),
-        except,
+        except: (!except.is_empty()).then_some(except),
     })
 }
 
@@ -192,11 +204,23 @@ mod tests {
     #[test]
     fn the_metadata_service_is_cut_out_of_every_range() {
         let cut = |range: &str| blocks(&egress(None, &[range])).pop().unwrap();
-        for range in ["0.0.0.0/0", "169.254.0.0/16", "169.254.169.254/31"] {
-            assert_eq!(cut(range).1, ["169.254.169.254/32"], "{range}");
-        }
-        for range in ["::/0", "fd00:ec2::/32", "fd00:ec2::254/127"] {
-            assert_eq!(cut(range).1, ["fd00:ec2::254/128"], "{range}");
+        for (range, except) in [
+            ("169.254.0.0/16", &["169.254.169.254/32"][..]),
+            ("169.254.169.254/31", &["169.254.169.254/32"]),
+            ("100.64.0.0/10", &["100.100.100.200/32"]),
+            (
+                "0.0.0.0/0",
+                &[
+                    "169.254.169.254/32",
+                    "100.100.100.200/32",
+                    "168.63.129.16/32",
+                ],
+            ),
+            ("fd00:ec2::/32", &["fd00:ec2::254/128"]),
+            ("fd00:ec2::254/127", &["fd00:ec2::254/128"]),
+            ("::/0", &["fd00:ec2::254/128", "fd20:ce::254/128"]),
+        ] {
+            assert_eq!(cut(range).1, except, "{range}");
         }
         for range in ["10.0.0.0/8", "169.254.169.253/32", "2001:db8::/32"] {
             assert_eq!(cut(range), (range.to_owned(), vec![]));
@@ -206,7 +230,11 @@ mod tests {
     #[test]
     fn a_range_of_nothing_but_metadata_allows_nothing() {
         let only_dns = egress(None, &[]);
-        for range in ["169.254.169.254/32", "fd00:ec2::254/128"] {
+        for range in [
+            "169.254.169.254/32",
+            "168.63.129.16/32",
+            "fd00:ec2::254/128",
+        ] {
             assert_eq!(egress(None, &[range]), only_dns, "{range}");
         }
         for server in [
@@ -215,6 +243,7 @@ mod tests {
             "http://[::ffff:a9fe:a9fe]:8080",
             "http://[fd00:ec2::254]/",
             "http://[fd00:0ec2:0:0::0254]/",
+            "http://100.100.100.200",
         ] {
             assert_eq!(egress(Some(server), &[]), only_dns, "{server}");
         }

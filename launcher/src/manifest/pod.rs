@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodOS, PodSchedulingGate, PodSecurityContext, PodSpec,
     SeccompProfile,
@@ -21,6 +22,15 @@ use crate::spec::{Problem, Problems, SandboxSpec};
 /// All that is wrong with the overlay; none for a valid spec.
 pub fn pod(spec: &SandboxSpec, generation: u32, anchor: &Owner) -> Result<Pod, Problems> {
     overlay::apply(spec, generation, plain(spec, generation, anchor)).map(|(pod, _)| pod)
+}
+
+/// The Pod of a launch into a shared session, which holds the record itself. The
+/// overlay has no say in that.
+#[must_use]
+pub fn with_record(mut pod: Pod, record: &Record, expires: Timestamp) -> Pod {
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.extend(record.annotations(expires));
+    pod
 }
 
 /// Makes record and Pod for nobody, so that all that is wrong with the overlay

@@ -1,9 +1,13 @@
-//! The record on the anchor: what is wanted and what is under way. It holds
+//! The record on the anchor, or on the Pod in a shared session: what is wanted and what is under way. It holds
 //! no value of any environment variable and stays below 16 kB.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{EXPIRES, RECORD};
 use crate::report::Report;
 use crate::spec::{Problem, Problems, SandboxSpec};
 
@@ -22,7 +26,7 @@ pub struct Record {
     pub spec: SandboxSpec,
     /// Which Pod of the sandbox is meant, counted from 1.
     pub generation: u32,
-    /// Which process' attempt at the launch holds the anchor.
+    /// Which process' attempt at the launch holds it.
     #[serde(default)]
     pub attempt: String,
     /// What is under way; absent once it is done.
@@ -79,6 +83,14 @@ impl Record {
                 "must be at most {most} bytes as JSON, since the session's anchor keeps it; move long arguments and overlays into the image or a Secret"
             ),
         }]))
+    }
+
+    /// The annotations of the object that holds it while a launch is under way.
+    pub fn annotations(&self, expires: Timestamp) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (RECORD.to_owned(), self.to_annotation()),
+            (EXPIRES.to_owned(), expires.to_string()),
+        ])
     }
 
     /// The annotation's text.

@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Owner, Record, network_policy, pod, secret, service};
+use super::{Owner, Record, network_policy, pod, secret, service, with_record};
 use crate::spec::{
     Inject, Mount, NetworkPolicy, Profile, Repo, Restart, SandboxSpec, TokenDelivery,
 };
@@ -112,6 +112,14 @@ fn overlaid() -> SandboxSpec {
     spec
 }
 
+/// In a shared session.
+fn shared() -> SandboxSpec {
+    SandboxSpec {
+        session: Some("podcradle-team-000000".into()),
+        ..example(Profile::Default)
+    }
+}
+
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
@@ -125,25 +133,30 @@ pub(super) fn examples() -> Vec<(&'static str, SandboxSpec)> {
         ("copy", injected(Inject::Copy)),
         ("image-volume", injected(Inject::ImageVolume)),
         ("overlay", overlaid()),
+        ("shared", shared()),
     ]
 }
 
 /// The whole tree, as it is sent.
 fn objects(spec: &SandboxSpec) -> Value {
-    let owner = |uid: &str| Owner {
-        name: spec.sandbox.clone(),
+    let owner = |name: &str, uid: &str| Owner {
+        name: name.into(),
         uid: uid.into(),
     };
-    let anchor = owner("00000000-0000-4000-8000-000000000001");
+    let anchor = owner(spec.session_name(), "00000000-0000-4000-8000-000000000001");
     let token = Token::read("a test", "0123456789abcdef0123456789abcdef".as_bytes()).unwrap();
     let expires: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
-    let mut items = vec![json!(service(
-        &Record::launching(spec, 1, "attempt"),
-        expires
-    ))];
+    let record = Record::launching(spec, 1, "attempt");
+    let mut items = Vec::new();
+    let mut made = pod(spec, 1, &anchor).unwrap();
+    if spec.session.is_some() {
+        made = with_record(made, &record, expires);
+    } else {
+        items.push(json!(service(&record, expires)));
+    }
     items.extend(network_policy(spec, 1, &anchor).map(|policy| json!(policy)));
-    items.push(json!(pod(spec, 1, &anchor).unwrap()));
-    let pod = owner("00000000-0000-4000-8000-000000000002");
+    items.push(json!(made));
+    let pod = owner(&spec.sandbox, "00000000-0000-4000-8000-000000000002");
     items.push(json!(secret(spec, 1, &pod, &token)));
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }

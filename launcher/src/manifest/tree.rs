@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 
-use super::{EXPIRES, Owner, Record, network_policy, pod, secret, service};
+use super::{EXPIRES, Owner, Record, network_policy, pod, secret, service, with_record};
 use crate::spec::{Problems, SandboxSpec, TOKEN_KEY};
 use crate::token::Token;
 
@@ -17,8 +17,8 @@ const REDACTED: &str = "[redacted]";
 /// placeholders name whose they will be.
 #[derive(Clone)]
 pub struct Tree {
-    /// The anchor.
-    pub service: Service,
+    /// The anchor; none in a shared session, which has one already.
+    pub service: Option<Service>,
     /// When the spec asks for one.
     pub network_policy: Option<NetworkPolicy>,
     /// The sandbox.
@@ -33,18 +33,25 @@ impl Tree {
     /// # Errors
     /// All that is wrong with the overlay.
     pub fn of(spec: &SandboxSpec) -> Result<Self, Problems> {
-        let owner = |kind: &str| Owner {
-            name: spec.sandbox.clone(),
-            uid: format!("<uid of {kind} {}>", spec.sandbox),
+        let owner = |kind: &str, name: &str| Owner {
+            name: name.to_owned(),
+            uid: format!("<uid of {kind} {name}>"),
         };
         let record = Record::launching(spec, 1, "");
         let generation = record.generation;
-        let anchor = owner("Service");
+        let expires = Timestamp::UNIX_EPOCH;
+        let shared = spec.session.is_some();
+        let anchor = owner("Service", spec.session_name());
+        let mut pod = pod(spec, generation, &anchor)?;
+        if shared {
+            pod = with_record(pod, &record, expires);
+        }
+        let of_pod = owner("Pod", &spec.sandbox);
         Ok(Self {
-            service: service(&record, Timestamp::UNIX_EPOCH),
+            service: (!shared).then(|| service(&record, expires)),
             network_policy: network_policy(spec, generation, &anchor),
-            pod: pod(spec, generation, &anchor)?,
-            secret: secret(spec, generation, &owner("Pod"), &Token::random()),
+            pod,
+            secret: secret(spec, generation, &of_pod, &Token::random()),
         })
     }
 
@@ -66,13 +73,18 @@ impl Tree {
 
     /// The objects as they may be shown, in the order they are made.
     pub fn shown(&self) -> Vec<Value> {
-        let mut service = json!(self.service);
-        service["metadata"]["annotations"][EXPIRES] = json!("<when the launch's time is up>");
+        let service = self.service.as_ref().map(|service| json!(service));
         let policy = self.network_policy.as_ref().map(|policy| json!(policy));
-        std::iter::once(service)
-            .chain(policy)
-            .chain([json!(self.pod), redacted(json!(self.secret))])
-            .collect()
+        let mut objects: Vec<_> = service.into_iter().chain(policy).collect();
+        objects.push(json!(self.pod));
+        for object in &mut objects {
+            let annotations = object.pointer_mut("/metadata/annotations");
+            if let Some(expires) = annotations.and_then(|all| all.get_mut(EXPIRES)) {
+                *expires = json!("<when the launch's time is up>");
+            }
+        }
+        objects.push(redacted(json!(self.secret)));
+        objects
     }
 }
 
@@ -103,7 +115,14 @@ mod tests {
             let data = json!(tree.secret)["data"][TOKEN_KEY].clone();
             let encoded = data.as_str().unwrap_or_default();
             assert!(!text.contains(&token) && !text.contains(encoded), "{name}");
-            let owners = text.matches("<uid of Service podcradle-a-000000>").count();
+            let anchor = format!("<uid of Service {}>", spec.session_name());
+            let owners = text.matches(&anchor).count();
+            let holder = &shown[0];
+            assert_eq!(holder["kind"] == "Pod", spec.session.is_some(), "{name}");
+            assert_eq!(
+                holder["metadata"]["annotations"][EXPIRES], "<when the launch's time is up>",
+                "{name}"
+            );
             let policies = usize::from(spec.network_policy.is_some());
             assert_eq!(owners, 1 + policies, "{name}");
         }

@@ -16,7 +16,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Affinity, TopologySpreadConstraint};
 
-use super::{Problem, Problems, SandboxSpec};
+use super::{Problem, Problems, SandboxSpec, SessionSpec};
 use crate::manifest;
 use crate::name::NameError;
 
@@ -77,6 +77,18 @@ pub(super) fn all(spec: &SandboxSpec) -> Result<(), Problems> {
     // What only the finished Pod and record show.
     let made = manifest::check(spec).err();
     checks.0.extend(made.into_iter().flat_map(|found| found.0));
+    Problems::of(checks.0)
+}
+
+pub(super) fn session(spec: &SessionSpec) -> Result<(), Problems> {
+    let mut checks = Checks::default();
+    names::session(spec, &mut checks);
+    if let Some(ttl) = spec.ttl {
+        times::ttl(ttl, &mut checks);
+    }
+    if let Some(policy) = &spec.network_policy {
+        network::ranges(policy, &mut checks);
+    }
     Problems::of(checks.0)
 }
 

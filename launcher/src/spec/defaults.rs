@@ -19,11 +19,16 @@ pub const TOKEN_FILE: &str = "/run/podcradle/token/token";
 
 /// Where `podcradle-init` is mounted when the image does not hold it.
 pub const COPIED_INIT: &str = "/podcradle";
-/// The metadata services of the clouds, by IPv4 and by IPv6: they give away the
-/// node's credentials.
-pub const METADATA: [IpAddr; 2] = [
+/// The metadata services of the clouds: they give away the node's credentials.
+pub const METADATA: [IpAddr; 5] = [
+    // Most of them.
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    // Alibaba's, and what Azure's nodes are set up by.
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    // Amazon's and Google's.
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
 pub(super) fn spec(profile: Profile) -> SandboxSpec {
@@ -47,6 +52,7 @@ fn own() -> SandboxSpec {
         profile: Profile::Default,
         sandbox: String::new(),
         launch_id: String::new(),
+        session: None,
         image: String::new(),
         prep_image: None,
         image_pull_policy: None,

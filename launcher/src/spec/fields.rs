@@ -106,6 +106,7 @@ pub const FIELDS: &[Field] = &[
     field("budgets.total", "timeout", "TIME", "", Form::Text),
     own(field("sandbox", "sandbox", "NAME", IDENTITY, Form::Text)),
     own(field("launchId", "launch-id", "ID", IDENTITY, Form::Text)),
+    field("session", "session", "NAME", IDENTITY, Form::Text),
     field("labels", "label", "KEY=VALUE", IDENTITY, Form::Pairs),
     field("owner", "owner", "NAME", IDENTITY, Form::Text),
     field("serviceAccount", "service-account", "NAME", IDENTITY, Form::Text),
@@ -306,7 +307,9 @@ fn mount(text: &str) -> Result<Value, String> {
                 ));
             }
         };
-        mount.insert(key.to_owned(), value);
+        if mount.insert(key.to_owned(), value).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
     }
     Ok(mount.into())
 }
@@ -402,6 +405,13 @@ mod tests {
         let what = schema::description(path).unwrap();
         assert!(!what.contains('|'), "{what}");
         format!("| `{path}` | `{flag}` | {variable} | {default} | {what} |\n")
+    }
+
+    #[test]
+    fn a_mount_says_each_thing_once() {
+        assert!(mount("claim=a,path=/a,writable").is_ok());
+        let twice = mount("claim=a,path=/a,path=/b").unwrap_err();
+        assert_eq!(twice, "path is given twice");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Fault {
     DoneButSay(u16),
     /// It is done, and then the connection breaks in the middle of the answer.
     DoneButReset,
+    /// It is done, and the answer is no object but a text that holds what was sent.
+    DoneButGarble,
     /// It is done once the test says so, with [`FakeApi::release`].
     Hold,
     /// It is done, but no answer ever comes.
@@ -43,10 +45,11 @@ pub enum Fault {
     Silent,
 }
 
-/// One request as it came in: `POST services`, `WATCH pods`, …
+/// One request as it came in: `POST services`, `WATCH pods`, `DRY-DELETE
+/// secrets`, …
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// HTTP method; `WATCH` for a watch.
+    /// HTTP method; `WATCH` for a watch, `DRY-DELETE` for one that does nothing.
     pub verb: String,
     /// `services`, `pods`, `secrets`, `events`, `pods/log`.
     pub resource: String,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -42,9 +42,19 @@ struct Request {
     name: Option<String>,
     /// From which version, for a watch.
     watch: Option<u64>,
+    /// Nothing is to be stored.
+    dry: bool,
+    /// Of an object that is answered only the metadata are wanted.
+    bare: bool,
 }
 
-async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn answer(
+    State(server): State<Server>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     // /api/v1/namespaces/ns/pods, /apis/GROUP/v1/namespaces/ns/leases
     let core = usize::from(!uri.path().starts_with("/api/"));
     let mut parts = uri.path().split('/').skip(5 + core);
@@ -60,15 +70,21 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
     let watch = query
         .contains("watch=true")
         .then(|| version.and_then(|v| v.parse().ok()).unwrap_or(0));
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
     let request = Request {
         resource,
         name,
         watch,
+        dry: query.contains("dryRun=All") || sent["dryRun"][0] == "All",
+        bare: accept.is_some_and(|types| types.contains("as=PartialObjectMetadata;")),
     };
     let fault = {
         let mut shared = server.lock();
         let verb = if request.watch.is_some() {
             "WATCH".to_owned()
+        } else if request.dry && method == Method::DELETE {
+            "DRY-DELETE".to_owned()
         } else {
             method.to_string()
         };
@@ -107,6 +123,10 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
             let half = [Ok("{".to_owned()), Err(broken)];
             Response::new(Body::from_stream(futures::stream::iter(half)))
         }
+        Fault::DoneButGarble => {
+            server.answer(&method, &request, &body);
+            text(format!("{:?}", String::from_utf8_lossy(&body)))
+        }
         Fault::Hold => {
             if let Ok(permit) = server.released.acquire().await {
                 permit.forget();
@@ -118,6 +138,19 @@ async fn answer(State(server): State<Server>, method: Method, uri: Uri, body: By
             std::future::pending().await
         }
         Fault::Silent => std::future::pending().await,
+    }
+}
+
+impl Request {
+    /// An object, as far as it is wanted.
+    fn answer(&self, found: &Value) -> Response {
+        if !self.bare {
+            return object(found);
+        }
+        object(&json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": found["metadata"],
+        }))
     }
 }
 
@@ -140,30 +173,40 @@ impl Server {
                 .store
                 .get(resource, name)
                 .map_or_else(|| refusal(404), object),
-            ("POST", _) => self.create(resource, body),
-            ("PATCH", Some(name)) => self.patch(resource, name, &body),
+            ("POST", _) => self.create(request, body),
+            ("PATCH", Some(name)) => self.patch(request, name, &body),
+            // As one that waits for dependents: the object as it would be marked.
+            ("DELETE", Some(name)) if request.dry => {
+                let found = self.lock().store.get(resource, name).cloned();
+                found.map_or_else(|| refusal(404), |found| request.answer(&found))
+            }
             ("DELETE", Some(name)) => {
                 let deleted = self
                     .lock()
                     .store
                     .delete(resource, name, &body["preconditions"]);
-                deleted.map_or_else(refusal, |event| self.tell(resource, event))
+                deleted.map_or_else(refusal, |event| self.tell(request, event))
             }
             _ => refusal(405),
         }
     }
 
-    fn create(&self, resource: &str, mut body: Value) -> Response {
+    fn create(&self, request: &Request, mut body: Value) -> Response {
+        let resource = request.resource.as_str();
         let mut shared = self.lock();
         (shared.admission)(resource, &mut body);
+        if request.dry {
+            return request.answer(&body);
+        }
         let created = shared.store.create(resource, body);
         drop(shared);
-        created.map_or_else(|| exists(resource), |event| self.tell(resource, event))
+        created.map_or_else(|| exists(resource), |event| self.tell(request, event))
     }
 
     /// A merge patch, or a JSON patch of tests and removals; the one that takes
     /// a Pod's last gate off lets it run.
-    fn patch(&self, resource: &str, name: &str, body: &Value) -> Response {
+    fn patch(&self, request: &Request, name: &str, body: &Value) -> Response {
+        let resource = request.resource.as_str();
         let mut shared = self.lock();
         let Some(now) = shared.store.get(resource, name).cloned() else {
             return refusal(404);
@@ -174,6 +217,7 @@ impl Server {
                 return refusal(409);
             }
         }
+        let gated = now["spec"]["schedulingGates"][0].is_object();
         let mut patched = now;
         if let Some(operations) = body.as_array() {
             if !operations
@@ -185,7 +229,7 @@ impl Server {
         } else {
             merge(&mut patched, body);
         }
-        let let_go = body.is_array() && patched["spec"]["schedulingGates"][0].is_null();
+        let let_go = gated && patched["spec"]["schedulingGates"][0].is_null();
         let changed = shared
             .store
             .change(resource, name, |object| *object = patched);
@@ -203,7 +247,7 @@ impl Server {
             );
         }
         drop(shared);
-        let answer = changed.map_or_else(|| refusal(404), |event| self.tell(resource, event));
+        let answer = changed.map_or_else(|| refusal(404), |event| self.tell(request, event));
         for event in later {
             let _ = self.changes.send((resource.to_owned(), event));
         }
@@ -211,9 +255,9 @@ impl Server {
     }
 
     /// Sends the event to the watches and the object to the caller.
-    fn tell(&self, resource: &str, event: Value) -> Response {
-        let answer = object(&event["object"]);
-        let _ = self.changes.send((resource.to_owned(), event));
+    fn tell(&self, request: &Request, event: Value) -> Response {
+        let answer = request.answer(&event["object"]);
+        let _ = self.changes.send((request.resource.clone(), event));
         answer
     }
 
@@ -252,18 +296,24 @@ fn version_of(object: &Value) -> u64 {
 /// One operation of RFC 6902; whether it could be done.
 fn apply(object: &mut Value, operation: &Value) -> bool {
     let path = operation["path"].as_str().unwrap_or_default();
-    match operation["op"].as_str() {
-        Some("test") => object.pointer(path) == Some(&operation["value"]),
-        Some("remove") => {
-            let (parent, last) = path.rsplit_once('/').unwrap_or_default();
-            let list = object.pointer_mut(parent).and_then(Value::as_array_mut);
-            match (list, last.parse::<usize>()) {
-                (Some(list), Ok(place)) if place < list.len() => {
-                    list.remove(place);
-                    true
-                }
-                _ => false,
+    let op = operation["op"].as_str();
+    if op == Some("test") {
+        return object.pointer(path) == Some(&operation["value"]);
+    }
+    let (parent, last) = path.rsplit_once('/').unwrap_or_default();
+    let last = last.replace("~1", "/");
+    match (op, object.pointer_mut(parent)) {
+        (Some("remove"), Some(Value::Array(list))) => match last.parse::<usize>() {
+            Ok(place) if place < list.len() => {
+                list.remove(place);
+                true
             }
+            _ => false,
+        },
+        (Some("remove"), Some(Value::Object(map))) => map.remove(&last).is_some(),
+        (Some("add"), Some(Value::Object(map))) => {
+            map.insert(last, operation["value"].clone());
+            true
         }
         _ => false,
     }

@@ -2,7 +2,8 @@
 //! becomes of its caller, nothing is left.
 
 use podcradle_launcher::cluster::Source;
-use podcradle_launcher::token::Token;
+use podcradle_launcher::spec::Wait;
+use podcradle_launcher::token::{Token, TokenSource};
 use podcradle_launcher::{Failure, Launch, LaunchEvent, Launcher, Reason, SandboxSpec};
 use podcradle_tests::e2e::place::Place;
 use podcradle_tests::e2e::{Actor, Arch, Cluster, WATCHDOG};
@@ -24,6 +25,7 @@ pub const TESTS: &[(&str, Test)] = &[
         launcher_dropped,
     ),
     ("what_may_not_be_deleted_is_named", named),
+    ("a_callback_gives_the_token_of_its_pod", callback),
 ];
 
 /// A program that uses the library.
@@ -92,6 +94,28 @@ impl Caller {
             }
         }
     }
+}
+
+/// As a server would give it that binds a token to a Pod.
+fn callback(arch: Arch) -> Outcome {
+    use base64::Engine as _;
+    let caller = Caller::new(arch)?;
+    let mut spec = caller.nowhere();
+    spec.wait = Wait::None;
+    let source = TokenSource::callback(|uid| async move {
+        let text = format!("token-of-{uid}");
+        Ok(Token::read("the server", text.as_bytes())?)
+    });
+    let launched = match caller.wait(caller.launcher.launch(spec, source)?)? {
+        podcradle_launcher::Outcome::Launched(launched) => launched,
+        podcradle_launcher::Outcome::Failed(failure) => Err(failure.message)?,
+    };
+    let token = format!("token-of-{}", launched.pod_uid);
+    let encoded = base64::engine::general_purpose::STANDARD.encode(token);
+    let name = format!("{}-g1-token", caller.name);
+    let secret = caller.actor.cluster.admin.one("secret", &name)?;
+    ensure!(secret["data"]["token"] == encoded, "another token");
+    Ok(())
 }
 
 fn launcher(actor: &Actor, namespace: Option<&str>) -> Result<Launcher, Stop> {

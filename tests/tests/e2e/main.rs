@@ -23,6 +23,7 @@ mod names;
 mod owner;
 mod policy;
 mod readme;
+mod relaunch;
 mod secrecy;
 mod spec;
 mod stop;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ("library", library::TESTS),
         ("names", names::TESTS),
         ("again", again::TESTS),
+        ("relaunch", relaunch::TESTS),
         ("bulk", bulk::TESTS),
         ("owner", owner::TESTS),
         ("input", input::TESTS),

@@ -21,6 +21,7 @@ use crate::failures::gone;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("every_write_survives_what_may_happen_to_it", writes),
+    ("a_write_that_is_never_answered_is_tried_again", unanswered),
     ("a_watch_that_breaks_goes_on", watches),
     ("a_watch_that_falls_silent_is_given_up", silence),
     ("what_a_silent_watch_keeps_back_is_looked_at", untold),
@@ -55,7 +56,18 @@ const WRITES: [(&str, &str); 5] = [
 /// Launches, whatever the weather, to exactly one sandbox; deletes it.
 fn launch_through(actor: &Actor, middle: &Middle, what: &str) -> Outcome {
     let name = actor.reserve("weather")?;
-    let ended = actor.launch(&name).host(&["sleep", "1000"]).try_run()?;
+    let launch = actor.launch(&name).host(&["sleep", "1000"]).start()?;
+    came_through(actor, middle, what, &name, launch)
+}
+
+fn came_through(
+    actor: &Actor,
+    middle: &Middle,
+    what: &str,
+    name: &str,
+    launch: Running,
+) -> Outcome {
+    let ended = launch.wait(WATCHDOG)?;
     ensure!(
         ended.code == 0,
         "{what}: exit {}: {}{}; met {:#?}",
@@ -65,11 +77,35 @@ fn launch_through(actor: &Actor, middle: &Middle, what: &str) -> Outcome {
         middle.hurt()
     );
     ensure!(!middle.hurt().is_empty(), "{what}: nothing was met");
-    let left = actor.cluster.admin.left_of(&name)?;
+    let left = actor.cluster.admin.left_of(name)?;
     ensure!(left.len() == 3, "{what}: there are {left:?}");
     middle.script(|_| None);
-    actor.run(&["delete", &name])?;
-    gone(actor, &name)
+    actor.run(&["delete", name])?;
+    gone(actor, name)
+}
+
+/// Each takes the time of a try, so they go at the same time.
+fn unanswered(arch: Arch) -> Outcome {
+    let mut begun = Vec::new();
+    let done = WRITES.map(|(verb, resource)| (verb, resource, Fault::DoneButSilent));
+    for (verb, resource, fault) in done.into_iter().chain([("POST", "pods", Fault::Silent)]) {
+        let actor = Actor::new(arch)?;
+        let middle = Middle::before(&actor)?;
+        middle.script(once(verb, resource, fault));
+        let name = actor.reserve("unanswered")?;
+        let launch = actor.launch(&name).host(&["sleep", "1000"]).start()?;
+        begun.push((
+            format!("{fault:?} at {verb} {resource}"),
+            actor,
+            middle,
+            name,
+            launch,
+        ));
+    }
+    for (what, actor, middle, name, launch) in begun {
+        came_through(&actor, &middle, &what, &name, launch)?;
+    }
+    Ok(())
 }
 
 fn writes(arch: Arch) -> Outcome {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::support::{Bed, NAME, failed, launched};
 
-const WHOLE: [&str; 3] = [
+pub const WHOLE: [&str; 3] = [
     "pods/podcradle-faults-000000",
     "secrets/podcradle-faults-000000-g1-token",
     "services/podcradle-faults-000000",

@@ -5,12 +5,17 @@ mod again;
 mod ambiguous;
 mod attached;
 mod cancel;
+mod log;
 mod many;
 mod owner;
 mod program;
 mod reach;
 mod say;
+mod secret;
+mod shared;
+mod silent;
 mod support;
+mod token;
 mod weather;
 
 use std::process::ExitCode;
@@ -28,6 +33,10 @@ fn main() -> ExitCode {
     program::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
+    secret::add(&mut suite);
+    shared::add(&mut suite);
+    silent::add(&mut suite);
+    token::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }

@@ -72,9 +72,50 @@ pub fn add(suite: &mut Suite) {
         }
         Ok(())
     });
+    suite.test(
+        "what_a_dry_run_meets_first_is_told_as_a_launch_would",
+        looked_at,
+    );
     suite.test("a_limit_alone_takes_the_default_request_along", lowered);
     suite.test("a_failure_by_another_name_goes_by_that_name", renamed);
     suite.test("a_thousand_in_flight_take_no_more_than_promised", thousand);
+}
+
+fn looked_at() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.admission(|resource, object| {
+        if resource == "pods" {
+            object["spec"]["hostNetwork"] = true.into();
+        }
+    });
+    bed.api.script(|_, seen| match seen.resource.as_str() {
+        "secrets" => Fault::Refuse(422),
+        _ => Fault::None,
+    });
+    for verb in ["launch", "render"] {
+        let mut command = podcradle(&bed)?;
+        command.args([verb, "--image", "localhost/image:1", "-o", "json"]);
+        command.arg("--dry-run=server");
+        let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(4)?;
+        let error = &ended.json()?["error"];
+        let message = error["message"].as_str().unwrap_or_default();
+        ensure!(
+            error["reason"] == "AdmissionChanged" && message.contains("hostNetwork"),
+            "{verb}: {error}"
+        );
+        // People are told of all.
+        for said in [message, "create secrets"] {
+            ensure!(ended.stderr.contains(said), "{verb}: {}", ended.stderr);
+        }
+    }
+    let mut command = podcradle(&bed)?;
+    command.args(["render", "--grace", "60", "-o", "json"]);
+    let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+    let error = &ended.json()?["error"];
+    ensure!(error["reason"] == "Invalid", "{error}");
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
 }
 
 fn lowered() -> Outcome {
@@ -105,6 +146,13 @@ fn lowered() -> Outcome {
 
 /// `podcradle launch` of the program under test, pointed at the fake.
 pub fn program(bed: &Bed) -> Result<Command, Stop> {
+    let mut command = podcradle(bed)?;
+    command.args(["launch", "--image", "localhost/image:1"]);
+    Ok(command)
+}
+
+/// The same without a verb.
+fn podcradle(bed: &Bed) -> Result<Command, Stop> {
     let program = Cluster::launcher(native()).map_err(skip)?;
     let mut command = Command::new(program);
     // What steers the tests is not meant for it.
@@ -113,9 +161,7 @@ pub fn program(bed: &Bed) -> Result<Command, Stop> {
             command.env_remove(name);
         }
     }
-    command
-        .env("KUBECONFIG", bed.kubeconfig())
-        .args(["launch", "--image", "localhost/image:1"]);
+    command.env("KUBECONFIG", bed.kubeconfig());
     Ok(command)
 }
 

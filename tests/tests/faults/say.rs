@@ -1,10 +1,13 @@
 //! What the program says on standard error with `--progress json`: one object a
 //! line for programs, whatever happens, and nothing in any other form.
 
+use std::process::Stdio;
+
 use podcradle_tests::e2e::{Ended, Running, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::{Fault, status};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
+use podcradle_tests::pidns::Pty;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -35,6 +38,7 @@ pub fn add(suite: &mut Suite) {
         Ok(())
     });
     suite.test("the_log_is_an_object_a_line", log);
+    suite.test("what_a_plugin_says_is_an_object_a_line", plugin);
     suite.test(
         "an_attached_process_that_is_interrupted_says_objects",
         attached,
@@ -140,6 +144,53 @@ fn log() -> Outcome {
             .is_some_and(|m| m.contains("trying again"))
     };
     ensure!(of(&events, "log").iter().any(again), "{events:?}");
+    Ok(())
+}
+
+/// On a terminal it would write to it, as a person wants it.
+fn plugin() -> Outcome {
+    let bed = Bed::well()?;
+    let kubeconfig = bed.kubeconfig();
+    let mut config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+    let script = r#"printf 'log in at\nhttps://login.example' >&2
+        printf '{"status": {"token": "t"}}'"#;
+    config["users"][0]["user"] = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "IfAvailable",
+        "command": "/bin/sh", "args": ["-c", script],
+    }});
+    std::fs::write(kubeconfig, config.to_string())?;
+    let mut pty = Pty::open()?;
+    for form in ["json", "plain"] {
+        let mut command = program(&bed)?;
+        command.args(["--progress", form, "--wait", "none"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.stderr(pty.far_end()?).spawn()?;
+        drop(command);
+        ensure!(child.wait()?.success(), "{form}: it failed");
+        let end = if form == "json" {
+            "\"launched\""
+        } else {
+            "gate removed"
+        };
+        let shown = pty.screen.until(end)?;
+        let told: Vec<Value> = shown
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let says = |text: &str| {
+            told.iter().any(|event| {
+                let message = event["message"].as_str();
+                event["event"] == "log" && message.is_some_and(|said| said.ends_with(text))
+            })
+        };
+        let said = says(": log in at") && says(": https://login.example");
+        ensure!(said == (form == "json"), "{form}: {shown}");
+        ensure!(shown.contains("log in at"), "{form}: {shown}");
+        let all = shown
+            .lines()
+            .all(|line| line.is_empty() || line.starts_with('{'));
+        ensure!(all == (form == "json"), "{form}: {shown}");
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use podcradle_tests::fakeapi::{Fault, Seen, going_well, status};
 use podcradle_tests::harness::{Outcome, Suite};
 use serde_json::{Value, json};
 
+use super::again::token;
 use super::ambiguous::once;
 use super::support::{Bed, NAME, failed, launched, spec, wait};
 
@@ -80,7 +81,7 @@ pub fn add(suite: &mut Suite) {
     );
     suite.test("a_kept_failure_loses_its_token", kept);
     suite.test(
-        "a_failure_whose_token_cannot_be_deleted_alone_is_not_kept",
+        "a_kept_failure_loses_its_token_whose_answer_was_lost_too",
         || {
             let bed = clone_fails_bed()?;
             bed.api
@@ -88,10 +89,17 @@ pub fn add(suite: &mut Suite) {
             let mut spec = spec();
             spec.keep_on_failure = true;
             failed(bed.launch_spec(spec)?)?;
-            let pods = bed.api.objects().iter().any(|o| o.starts_with("pods/"));
-            ensure!(!pods, "kept with its token: {:?}", bed.api.objects());
+            let kept = bed.api.objects();
+            ensure!(
+                kept.len() == 2 && kept[0].starts_with("pods/") && kept[1].starts_with("services/"),
+                "kept: {kept:?}"
+            );
             Ok(())
         },
+    );
+    suite.test(
+        "a_failure_whose_token_cannot_be_deleted_alone_is_not_kept",
+        not_alone,
     );
     for code in [403, 422] {
         suite.test(format!("a_token_refused_with_{code}_is_none"), move || {
@@ -294,11 +302,37 @@ fn stripped() -> Outcome {
 }
 
 fn clone_fails_bed() -> Result<Bed, podcradle_tests::harness::Stop> {
+    Bed::new(clone_failed())
+}
+
+fn clone_failed() -> Vec<Value> {
     let ended = json!({ "terminated": { "exitCode": 128, "reason": "Error" } });
-    Bed::new(vec![status(
+    vec![status(
         &ended,
         &json!({ "waiting": { "reason": "PodInitializing" } }),
-    )])
+    )]
+}
+
+/// The Secret is that of an earlier attempt, which was killed.
+fn not_alone() -> Outcome {
+    let bed = Bed::new(Vec::new())?;
+    let mut spec = spec();
+    spec.keep_on_failure = true;
+    let first = bed.launcher.launch(spec.clone(), token()?)?;
+    bed.api.wait_for(|api| api.calls("WATCH pods") == 1)?;
+    let another = bed.another()?;
+    let second = another.launch(spec, token()?)?;
+    bed.api.wait_for(|api| api.calls("WATCH pods") == 2)?;
+    bed.api.run_all(clone_failed());
+    let failure = failed(wait(second)?)?;
+    ensure!(
+        failure.reason == Reason::InitFailed && failure.cleaned_up,
+        "{failure:?}"
+    );
+    let pods = bed.api.objects().iter().any(|o| o.starts_with("pods/"));
+    ensure!(!pods, "kept with its token: {:?}", bed.api.objects());
+    drop(first);
+    Ok(())
 }
 
 fn clone_fails() -> Outcome {

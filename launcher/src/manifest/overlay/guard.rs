@@ -68,8 +68,7 @@ impl Found {
     /// Name, owner, labels and gate: what the launcher knows its Pod by.
     fn identity(&mut self, spec: &SandboxSpec, generation: u32, base: &Value, pod: &Value) {
         let (before, now) = (&base["metadata"], &pod["metadata"]);
-        let keys: BTreeSet<_> = keys(before).chain(keys(now)).collect();
-        for key in keys {
+        for key in all_keys(before, now) {
             match key.as_str() {
                 "labels" | "annotations" => {}
                 "finalizers" => self.weaker(
@@ -96,6 +95,13 @@ impl Found {
             if key.starts_with(OUR_PREFIX) && ours.iter().all(|(our, _)| our != key) {
                 let rule = "must not be under podcradle.dev/";
                 self.never(&format!("metadata.labels.{key}"), value, rule);
+            }
+        }
+        let (before, now) = (&before["annotations"], &now["annotations"]);
+        for key in all_keys(before, now) {
+            if key.starts_with(OUR_PREFIX) && before[key] != now[key] {
+                let rule = "must be as podcradle sets it";
+                self.never(&format!("metadata.annotations.{key}"), &now[key], rule);
             }
         }
         if named(&pod["spec"]["schedulingGates"], TOKEN_GATE).is_none() {
@@ -323,7 +329,10 @@ impl Found {
             if before.is_some_and(|b| items(&b["volumeMounts"]).any(|known| known == mount)) {
                 continue;
             }
-            let path = text(&mount["mountPath"]);
+            // One that is no path is refused for that.
+            let Some(path) = mount["mountPath"].as_str() else {
+                continue;
+            };
             let at = format!("{at}.volumeMounts[{path}]");
             if mount["name"] == TOKEN_VOLUME {
                 self.weaker(&at, mount, "must not mount the token");
@@ -390,8 +399,9 @@ fn items_of(map: &Value) -> impl Iterator<Item = &Value> {
     map.as_object().into_iter().flat_map(Map::values)
 }
 
-fn keys(map: &Value) -> impl Iterator<Item = &String> {
-    map.as_object().into_iter().flat_map(Map::keys)
+fn all_keys<'a>(a: &'a Value, b: &'a Value) -> BTreeSet<&'a String> {
+    let maps = [a, b].into_iter().filter_map(Value::as_object);
+    maps.flat_map(Map::keys).collect()
 }
 
 fn text(value: &Value) -> &str {

@@ -101,6 +101,10 @@ fn what_the_launcher_knows_its_pod_by_is_kept_whatever_is_allowed() {
             "overlay.metadata.labels.podcradle.dev/more",
         ),
         (
+            json!({"metadata": {"annotations": {"podcradle.dev/record": "{}"}}}),
+            "overlay.metadata.annotations.podcradle.dev/record",
+        ),
+        (
             json!({"spec": {"schedulingGates": null}}),
             "overlay.spec.schedulingGates",
         ),
@@ -201,6 +205,7 @@ fn all_that_is_wrong_with_an_overlay_is_named_at_once() {
                 "ports": [{"containerPort": 80, "hostPort": 80, "nam": "x"}],
                 "resources": {"limits": {"cpu": []}},
                 "$retainKeys": 5,
+                "volumeMounts": [{"name": "home", "mountPath": 5}],
             }],
             "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": "one"}],
         },
@@ -229,6 +234,7 @@ fn all_that_is_wrong_with_an_overlay_is_named_at_once() {
         format!("{host}.ports[80].hostPort"),
         format!("{host}.resources.limits.cpu"),
         format!("{host}.$retainKeys"),
+        format!("{host}.volumeMounts[home].mountPath"),
         "spec.topologySpreadConstraints[0].maxSkew".to_owned(),
         "spec.topologySpreadConstraints[0].whenUnsatisfiable".to_owned(),
     ];

@@ -1,8 +1,10 @@
 //! Names, each by the form that Kubernetes uses for its kind, and labels.
 
+use std::collections::BTreeMap;
+
 use super::Checks;
 use crate::name;
-use crate::spec::{Profile, SandboxSpec};
+use crate::spec::{Profile, SandboxSpec, SessionSpec};
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     let sandbox = name::check_rfc1035_label(&spec.sandbox, name::MAX_NAME);
@@ -25,18 +27,50 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
         let field = format!("imagePullSecrets[{index}]");
         c.name(&field, secret, name::check_rfc1123_subdomain(secret));
     }
-    for (key, value) in &spec.labels {
-        label(c, "labels", key, value);
-        let taken = reserved(key, spec.profile);
-        c.require(
-            !taken,
-            &format!("labels.{key}"),
-            value,
-            "is a label that podcradle or Kubernetes sets",
-        );
+    if let Some(session) = &spec.session {
+        of_session(spec, session, c);
     }
+    labels(&spec.labels, spec.profile, c);
     for (key, value) in &spec.node_selector {
         label(c, "nodeSelector", key, value);
+    }
+}
+
+/// What a sandbox in a shared session leaves to that.
+fn of_session(spec: &SandboxSpec, session: &str, c: &mut Checks) {
+    let name = name::check_rfc1035_label(session, name::MAX_NAME);
+    c.name("session", session, name);
+    let rule = "must be another name than the session's, which its anchor has";
+    c.require(session != spec.sandbox, "sandbox", &spec.sandbox, rule);
+    let rule =
+        "is the session's, set by podcradle session create; a sandbox in it has none of its own";
+    if let Some(owner) = &spec.owner {
+        c.refuse("owner", owner, rule);
+    }
+    if spec.network_policy.is_some() {
+        c.refuse("networkPolicy", "", rule);
+    }
+}
+
+pub fn session(spec: &SessionSpec, c: &mut Checks) {
+    let name = name::check_rfc1035_label(&spec.session, name::MAX_NAME);
+    c.name("session", &spec.session, name);
+    if let Some(owner) = &spec.owner {
+        c.name("owner", owner, name::check_rfc1123_subdomain(owner));
+    }
+    labels(&spec.labels, spec.profile, c);
+}
+
+fn labels(labels: &BTreeMap<String, String>, profile: Profile, c: &mut Checks) {
+    for (key, value) in labels {
+        label(c, "labels", key, value);
+        let rule = "is a label that podcradle or Kubernetes sets";
+        c.require(
+            !reserved(key, profile),
+            &format!("labels.{key}"),
+            value,
+            rule,
+        );
     }
 }
 
@@ -87,6 +121,61 @@ mod tests {
             s.image_pull_secrets = vec!["a.b".into(), "a b".into()];
         });
         refused("launchId", "RFC 1123 label", |s| s.launch_id = "a.b".into());
+    }
+
+    #[test]
+    fn a_sandbox_in_a_session_leaves_to_it_what_is_the_sessions() {
+        let shared = |s: &mut SandboxSpec| s.session = Some("team".into());
+        assert_eq!(problems(shared), Vec::<String>::new());
+        refused("session \"9\"", "RFC 1035", |s| {
+            s.session = Some("9".into());
+        });
+        refused("sandbox", "another name than the session's", |s| {
+            s.session = Some(s.sandbox.clone());
+        });
+        refused("owner \"o\"", "podcradle session create", |s| {
+            shared(s);
+            s.owner = Some("o".into());
+        });
+        refused("networkPolicy", "podcradle session create", |s| {
+            shared(s);
+            s.network_policy = Some(crate::spec::NetworkPolicy {
+                egress: vec!["10.0.0.0/8".into()],
+            });
+        });
+    }
+
+    #[test]
+    fn a_session_is_checked_as_a_launch_is() {
+        let of = |change: fn(&mut SessionSpec)| {
+            let mut spec = SessionSpec::new("podcradle-a-000000");
+            change(&mut spec);
+            spec.validate().map_err(|problems| problems.to_string())
+        };
+        assert_eq!(of(|_| ()), Ok(()));
+        let wrong = of(|s| {
+            s.session = "A".into();
+            s.owner = Some("-".into());
+            s.labels.insert("podcradle.dev/x".into(), "v".into());
+            s.ttl = Some(std::time::Duration::from_secs(1));
+            s.network_policy = Some(crate::spec::NetworkPolicy {
+                egress: vec!["10.0.0.1/8".into()],
+            });
+        });
+        let wrong = wrong.unwrap_err();
+        for field in [
+            "session",
+            "owner",
+            "labels.podcradle.dev/x",
+            "ttl",
+            "networkPolicy.egress[0]",
+        ] {
+            assert!(
+                wrong.lines().any(|line| line.starts_with(field)),
+                "{field}: {wrong}"
+            );
+        }
+        assert_eq!(wrong.lines().count(), 5, "{wrong}");
     }
 
     #[test]

@@ -5,17 +5,13 @@ use std::net::IpAddr;
 
 use super::Checks;
 use crate::spec::server::{Host, Server};
-use crate::spec::{METADATA, SandboxSpec};
+use crate::spec::{METADATA, NetworkPolicy, SandboxSpec};
 
 pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     let Some(policy) = &spec.network_policy else {
         return;
     };
-    for (index, cidr) in policy.egress.iter().enumerate() {
-        if let Some(rule) = wrong_range(cidr) {
-            c.refuse(&format!("networkPolicy.egress[{index}]"), cidr, rule);
-        }
-    }
+    ranges(policy, c);
     if !policy.egress.is_empty() {
         return;
     }
@@ -33,6 +29,14 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
     if let Some(repo) = &spec.repo {
         let rule = "a NetworkPolicy knows only addresses; give the range of those of its server with --egress";
         c.refuse("repo.url", super::redact_url(&repo.url), rule);
+    }
+}
+
+pub fn ranges(policy: &NetworkPolicy, c: &mut Checks) {
+    for (index, cidr) in policy.egress.iter().enumerate() {
+        if let Some(rule) = wrong_range(cidr) {
+            c.refuse(&format!("networkPolicy.egress[{index}]"), cidr, rule);
+        }
     }
 }
 

@@ -92,6 +92,10 @@ mod tests {
                 s.resources.cpu_limit = zero.into();
             });
         }
+        // Whoever fills a spec by hand sets both: a default is a request like any.
+        refused("resources.memoryRequest \"1Gi\"", "its limit 512Mi", |s| {
+            s.resources.memory_limit = "512Mi".into();
+        });
         let found = problems(|s| s.resources.ephemeral_storage_limit = Some("1Gi".into()));
         assert_eq!(found, Vec::<String>::new());
     }

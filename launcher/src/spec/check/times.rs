@@ -40,23 +40,24 @@ pub fn check(spec: &SandboxSpec, c: &mut Checks) {
 }
 
 fn life(spec: &SandboxSpec, c: &mut Checks) {
-    if let Some(ttl) = spec.ttl {
-        let shown = time::format(ttl);
-        let right = (MINUTE..=DECADE).contains(&ttl);
-        c.require(right, "ttl", &shown, "must be from 1m to 10 years, or none");
+    // In a shared session, or with an owner, the sandbox has no time to live.
+    let its_own = spec.owner.is_none() && spec.session.is_none();
+    if let Some(time_to_live) = spec.ttl {
+        ttl(time_to_live, c);
         let cap = time::format(spec.max_lifetime);
         let rule = format!("must not be above maxLifetime, {cap}");
-        // With an owner the session has no time to live.
-        c.require(
-            ttl <= spec.max_lifetime || spec.owner.is_some(),
-            "ttl",
-            &shown,
-            &rule,
-        );
+        let right = time_to_live <= spec.max_lifetime || !its_own;
+        c.require(right, "ttl", time::format(time_to_live), &rule);
     }
     let right = (MINUTE..=DECADE).contains(&spec.max_lifetime);
     let shown = time::format(spec.max_lifetime);
     c.require(right, "maxLifetime", shown, "must be from 1m to 10 years");
+}
+
+pub fn ttl(ttl: Duration, c: &mut Checks) {
+    let right = (MINUTE..=DECADE).contains(&ttl);
+    let rule = "must be from 1m to 10 years, or none";
+    c.require(right, "ttl", time::format(ttl), rule);
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ pub enum Fault {
     Reset,
     /// Passed on, and then the connection is closed without an answer.
     DoneButReset,
+    /// No answer ever comes; the API server never sees it.
+    Silent,
+    /// Passed on, but no answer ever comes.
+    DoneButSilent,
     /// Passed on after so long.
     Late(Duration),
     /// A watch that goes well for so many events, and then no more.

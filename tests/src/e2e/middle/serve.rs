@@ -116,6 +116,11 @@ impl Server {
                 self.pass_on(&seen, request, None).await?;
                 Err(io::ErrorKind::ConnectionReset.into())
             }
+            Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::DoneButSilent) => {
+                self.pass_on(&seen, request, None).await?;
+                std::future::pending().await
+            }
             Some(Fault::Late(time)) => {
                 tokio::time::sleep(time).await;
                 self.pass_on(&seen, request, None).await
