@@ -152,7 +152,7 @@ pub fn program(bed: &Bed) -> Result<Command, Stop> {
 }
 
 /// The same without a verb.
-fn podcradle(bed: &Bed) -> Result<Command, Stop> {
+pub fn podcradle(bed: &Bed) -> Result<Command, Stop> {
     let program = Cluster::launcher(native()).map_err(skip)?;
     let mut command = Command::new(program);
     // What steers the tests is not meant for it.
