@@ -286,7 +286,7 @@ impl Run<'_> {
         };
         Record {
             secret_uid,
-            ..Record::launching(&self.spec, self.made.generation, &self.made.attempt)
+            ..self.launching(self.made.generation)
         }
     }
 

@@ -14,7 +14,7 @@ use super::launch::{Run, SLACK, after, owner_of};
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
-use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
+use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
 use crate::token::{Token, TokenSource};
 use crate::watch::{Stage, Subscription};
@@ -213,7 +213,7 @@ impl Run<'_> {
         if self.session.is_none() {
             return Ok(made);
         }
-        let record = Record::launching(&self.spec, generation, &self.made.attempt);
+        let record = self.launching(generation);
         let expires = after(self.spec.budgets.total + SLACK);
         Ok(manifest::with_record(made, &record, expires))
     }
