@@ -114,11 +114,7 @@ pub enum Command {
     /// Move the expiry of a sandbox, or of a shared session
     Extend(Extend),
     /// Delete sandboxes and wait until they are gone
-    Delete {
-        /// Names of the sandboxes
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Delete(Delete),
     /// Shared sessions: many sandboxes that end together
     #[command(subcommand)]
     Session(Session),
@@ -131,11 +127,17 @@ pub enum Session {
     /// List the shared sessions of the namespace
     List,
     /// Delete shared sessions with all their sandboxes, and wait until they are gone
-    Delete {
-        /// Names of the sessions
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Delete(Delete),
+}
+
+#[derive(Args, Debug)]
+pub struct Delete {
+    /// Names of those to delete
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// One that is not there is no failure
+    #[arg(long)]
+    pub ignore_not_found: bool,
 }
 
 #[derive(Args, Debug)]

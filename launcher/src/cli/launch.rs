@@ -2,6 +2,7 @@
 //! printed at the end.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launcher, Launches, Outcome, Owner, manifest, name};
@@ -19,6 +20,7 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
         check_dry_run(&args)?;
         return render::render(global, &args.wanted, by).await;
     }
+    check_stdin(&args)?;
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
     if args.attach {
@@ -63,6 +65,17 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     drop(owner);
     launcher.shutdown().await;
     done
+}
+
+/// There is one of it, and it ends once.
+fn check_stdin(args: &Launch) -> Result<(), Failed> {
+    let is_stdin = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdin(&args.wanted.file) && is_stdin(&args.token_file) {
+        return Err(Failed::input(
+            "--file -, --token-file -: both want standard input; give one of them a file's name",
+        ));
+    }
+    Ok(())
 }
 
 /// Nothing is launched, so there is nothing for these to be about.
@@ -165,12 +178,14 @@ fn copies(wanted: Vec<Named>, count: u16) -> Result<Vec<Named>, Failed> {
     let mut all = Vec::new();
     let mut taken = BTreeSet::new();
     for named in wanted {
-        if !named.generated || named.again {
-            let (field, value) = if named.generated {
-                ("launchId", &named.spec.launch_id)
-            } else {
-                ("sandbox", &named.spec.sandbox)
-            };
+        let spec = &named.spec;
+        let given = [
+            ("sandbox", &spec.sandbox, !named.generated),
+            ("launchId", &spec.launch_id, named.again),
+            ("hostId", &spec.host_id, !spec.host_id.is_empty()),
+            ("hostName", &spec.host_name, !spec.host_name.is_empty()),
+        ];
+        if let Some((field, value, _)) = given.iter().find(|(.., given)| *given) {
             return Err(Failed::input(format!(
                 "--count {count}: {field} {value:?} is for one sandbox only; --name gives generated names their label"
             )));

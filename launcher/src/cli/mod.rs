@@ -81,7 +81,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Status { name } => sessions::status(&global, &name).await,
         Command::Extend(args) => extend::extend(&global, &args).await,
         Command::Logs(args) => logs::logs(&global, &args).await,
-        Command::Delete { names } => sessions::delete(&global, &names).await,
+        Command::Delete(args) => sessions::delete(&global, &args).await,
         Command::Session(command) => shared::session(&global, command).await,
     }
 }

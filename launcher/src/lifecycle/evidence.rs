@@ -124,12 +124,14 @@ fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     all.find(|status| status.name == container)
 }
 
-/// What git gave up with, or else the last line.
+/// What git gave up with, or else the last line. That it has no ssh it says one
+/// line before, and gives up with less.
 fn last_words(log: &str) -> Option<&str> {
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
         .clone()
-        .rfind(|line| line.starts_with("fatal: "))
+        .rfind(|line| line.contains("cannot run ssh"))
+        .or_else(|| lines.clone().rfind(|line| line.starts_with("fatal: ")))
         .or_else(|| lines.next_back())
 }
 
@@ -171,6 +173,9 @@ mod tests {
         assert_eq!(last_words(log), Some("fatal: repository 'u' not found"));
         assert_eq!(last_words("one\ntwo\n\n"), Some("two"));
         assert_eq!(last_words("\n"), None);
+        let no_ssh = "error: cannot run ssh: No such file or directory";
+        let log = format!("Cloning into 'x'...\n{no_ssh}\nfatal: unable to fork\n");
+        assert_eq!(last_words(&log), Some(no_ssh));
     }
 
     fn status(last: &serde_json::Value) -> ContainerStatus {

@@ -76,6 +76,36 @@ pub fn add(suite: &mut Suite) {
         "what_a_dry_run_meets_first_is_told_as_a_launch_would",
         looked_at,
     );
+    suite.test("what_stays_and_could_not_be_printed_is_named", unprinted);
+    suite.test("what_is_for_one_sandbox_is_not_for_copies", || {
+        let bed = Bed::well()?;
+        for flag in ["--sandbox", "--launch-id", "--host-id", "--host-name"] {
+            let mut command = program(&bed)?;
+            command.args(["--count", "2", flag, "podcradle-q"]);
+            let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+            let said = &ended.stderr;
+            ensure!(
+                said.lines().count() == 1 && said.contains("for one sandbox only"),
+                "{flag}: {said}"
+            );
+        }
+        ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+        Ok(())
+    });
+    suite.test("what_is_not_there_is_not_deleted", || {
+        let bed = Bed::well()?;
+        for verb in [&["delete"][..], &["session", "delete"]] {
+            let ended = |options: &[&str]| {
+                let mut command = podcradle(&bed)?;
+                command.args(verb).arg("podcradle-none").args(options);
+                Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?)
+            };
+            let said = ended(&[])?.with_code(5)?.stderr;
+            ensure!(said.contains("podcradle-none does not exist"), "{said}");
+            ended(&["--ignore-not-found"])?.with_code(0)?;
+        }
+        Ok(())
+    });
     suite.test("a_limit_alone_takes_the_default_request_along", lowered);
     suite.test("a_failure_by_another_name_goes_by_that_name", renamed);
     suite.test("a_thousand_in_flight_take_no_more_than_promised", thousand);
@@ -118,6 +148,32 @@ fn looked_at() -> Outcome {
     Ok(())
 }
 
+fn unprinted() -> Outcome {
+    for many in [&[][..], &["--count", "2"]] {
+        let bed = Bed::well()?;
+        let mut command = program(&bed)?;
+        command
+            .args(["--progress", "none", "-o", "json"])
+            .args(many);
+        command.stdout(std::fs::File::options().write(true).open("/dev/full")?);
+        command.stderr(Stdio::piped()).stdin(Stdio::null());
+        let ended = command.spawn()?.wait_with_output()?;
+        ensure!(ended.status.code() == Some(1), "{ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let mut anchors = bed.api.objects();
+        anchors.retain(|object| object.starts_with("services/"));
+        ensure!(!anchors.is_empty(), "nothing was launched");
+        for anchor in anchors {
+            let name = anchor.trim_start_matches("services/");
+            ensure!(
+                said.contains(&format!(" delete {name}\n")),
+                "{name}: {said}"
+            );
+        }
+    }
+    Ok(())
+}
+
 fn lowered() -> Outcome {
     let bed = Bed::well()?;
     let asked = |options: &[&str]| {
@@ -152,7 +208,7 @@ pub fn program(bed: &Bed) -> Result<Command, Stop> {
 }
 
 /// The same without a verb.
-fn podcradle(bed: &Bed) -> Result<Command, Stop> {
+pub fn podcradle(bed: &Bed) -> Result<Command, Stop> {
     let program = Cluster::launcher(native()).map_err(skip)?;
     let mut command = Command::new(program);
     // What steers the tests is not meant for it.
