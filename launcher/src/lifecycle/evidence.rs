@@ -90,16 +90,22 @@ async fn log_of(
             previous,
             follow: false,
         };
-        log = match cluster.log_text(&pod.name, &options, deadline).await {
-            Ok(text) => return Ok(Some(text).filter(|text| !text.trim().is_empty())),
-            Err(error) => Err(error),
+        let read = cluster.log_text(&pod.name, &options, deadline).await;
+        log = match (read, log) {
+            (Ok(text), _) => Ok(Some(text)),
+            (Err(_), Ok(Some(current))) => Ok(Some(current)),
+            (Err(error), _) => Err(error),
         };
+        if previous && log.is_ok() {
+            break;
+        }
     }
-    log
+    log.map(|text| text.filter(|text| !text.trim().is_empty()))
 }
 
-/// Where the log of `instance` is: in that of the instance before the current
-/// one (true) or in the current one's, the first that there is.
+/// Where the log of `instance` is, to be read in this order: in that of the
+/// instance before the current one (true), which counts as soon as there is
+/// one, or in the current one's.
 fn logs(instance: Option<&Instance>, status: Option<&ContainerStatus>) -> &'static [bool] {
     let Some(instance) = instance else {
         return &[false];
@@ -108,8 +114,9 @@ fn logs(instance: Option<&Instance>, status: Option<&ContainerStatus>) -> &'stat
     match before {
         Some(before) if before.container_id.as_ref() == Some(&instance.id) => &[true],
         Some(_) => &[false],
-        // It was the first, and the next one may have begun since.
-        None => &[true, false],
+        // It was the first, and the next one may begin at any time: the current
+        // one's is it while there is none before that.
+        None => &[true, false, true],
     }
 }
 
@@ -165,7 +172,13 @@ fn one_line(event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+
     use super::*;
+    use crate::cluster::fake;
 
     #[test]
     fn gits_own_reason_counts_before_the_last_line() {
@@ -199,10 +212,50 @@ mod tests {
             (None, Some(&first_before), &[false][..]),
             (Some(&second), Some(&first_before), &[false]),
             (Some(&second), Some(&itself_before), &[true]),
-            (Some(&second), Some(&none_before), &[true, false]),
-            (Some(&second), None, &[true, false]),
+            (Some(&second), Some(&none_before), &[true, false, true]),
+            (Some(&second), None, &[true, false, true]),
         ] {
             assert_eq!(logs(of, now), where_, "{of:?} {now:?}");
+        }
+    }
+
+    /// The kubelet says that there is one before the current one only once it
+    /// was asked for the current one's log, or never.
+    #[tokio::test]
+    async fn an_instance_that_begins_meanwhile_lends_no_log() {
+        for (began, right) in [(true, "of the first"), (false, "of the current")] {
+            let asked = Arc::new(AtomicBool::new(false));
+            let cluster = Cluster::of(move |request| {
+                let uri = request.uri().to_string();
+                let answer = if !uri.contains("/log") {
+                    fake::object(&json!({ "metadata": { "name": "a" } }))
+                } else if !uri.contains("previous=true") {
+                    asked.store(began, Ordering::SeqCst);
+                    fake::object(&json!("of the current"))
+                } else if asked.load(Ordering::SeqCst) {
+                    fake::object(&json!("of the first"))
+                } else {
+                    let mut none = fake::object(&json!({
+                        "kind": "Status", "code": 400, "reason": "BadRequest",
+                        "message": "previous terminated container not found",
+                    }));
+                    *none.status_mut() = http::StatusCode::BAD_REQUEST;
+                    none
+                };
+                std::future::ready(answer)
+            });
+            let instance = Instance {
+                number: 1,
+                id: "containerd://1".to_owned(),
+            };
+            let pod = Owner {
+                name: "a".to_owned(),
+                uid: "u".to_owned(),
+            };
+            let deadline = Deadline::after(BOUND);
+            let log = log_of(&cluster, &pod, "host", Some(&instance), deadline).await;
+            let log = log.unwrap().unwrap();
+            assert!(log.contains(right), "{log}");
         }
     }
 

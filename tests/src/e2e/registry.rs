@@ -29,6 +29,7 @@ enum Manner {
     Open,
     Private,
     Stalling,
+    Failing,
 }
 
 struct Content {
@@ -52,6 +53,11 @@ impl Registry {
     /// One that takes each question for an image, and never answers.
     pub fn stalling() -> Result<Self> {
         Self::start(Manner::Stalling)
+    }
+
+    /// One that is not well: 503 for each image.
+    pub fn failing() -> Result<Self> {
+        Self::start(Manner::Failing)
     }
 
     fn start(manner: Manner) -> Result<Self> {
@@ -105,6 +111,9 @@ async fn answer(State(content): State<Arc<Content>>, uri: Uri, headers: HeaderMa
     }
     if content.manner == Manner::Stalling {
         return std::future::pending().await;
+    }
+    if content.manner == Manner::Failing {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     let Some((kind, body)) = content.manifests.get(uri.path()) else {
         let errors =

@@ -11,6 +11,7 @@ mod bulk;
 mod calls;
 mod collector;
 mod diagnosis;
+mod expiry;
 mod failures;
 mod fields;
 mod inject;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         ("relaunch", relaunch::TESTS),
         ("bulk", bulk::TESTS),
         ("owner", owner::TESTS),
+        ("expiry", expiry::TESTS),
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("fields", fields::TESTS),

@@ -1,6 +1,6 @@
 //! Names: taken ones, deleted ones, other people's.
 
-use podcradle_tests::e2e::{Actor, Arch, Cluster, Error, actor};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Error, WATCHDOG, actor};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::Outcome;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ),
     ("deleting_twice_is_fine", twice),
     ("what_is_not_ours_is_neither_adopted_nor_deleted", foreign),
+    ("what_is_being_deleted_under_the_name_is_waited_for", going),
     ("a_label_makes_a_name", label),
     ("many_are_deleted_in_one_go", many),
 ];
@@ -107,6 +108,42 @@ fn foreign(arch: Arch) -> Outcome {
     );
     let list = actor.run(&["list"])?;
     ensure!(!list.stdout.contains(&name), "listed: {}", list.stdout);
+    Ok(())
+}
+
+/// Somebody else's, that are on their way out and held by a finalizer.
+fn going(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let admin = &actor.cluster.admin;
+    let service = json!({ "clusterIP": "None", "ports": [{ "port": 80 }] });
+    let safe = json!({
+        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+        "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let pod = json!({
+        "schedulingGates": [{ "name": "podcradle.test/never" }],
+        "containers": [{ "name": "a", "image": "a:1", "securityContext": safe }],
+    });
+    for (kind, resource, spec) in [("Service", "services", service), ("Pod", "pods", pod)] {
+        let name = actor.reserve("going")?;
+        let uid = admin.create(&json!({
+            "apiVersion": "v1", "kind": kind, "spec": spec,
+            "metadata": { "name": name, "finalizers": ["podcradle.test/holds"] },
+        }))?["metadata"]["uid"]
+            .clone();
+        let object = format!("{resource}/{name}");
+        admin.run(&["delete", &object, "--wait=false"])?;
+        let launch = actor.launch(&name).host(&SLEEP).start()?;
+        let waits = format!("{resource} {name} of before is still being deleted");
+        launch.wait_for_stderr(&waits, WATCHDOG)?;
+        let free = r#"{"metadata":{"finalizers":null}}"#;
+        admin.run(&["patch", &object, "--type=merge", "--patch", free])?;
+        launch.wait(WATCHDOG)?.with_code(0)?;
+        let now = admin.one(kind, &name)?;
+        ensure!(now["metadata"]["uid"] != uid, "it is the {kind} of before");
+        actor.run(&["delete", &name])?;
+        gone(&actor, &name)?;
+    }
     Ok(())
 }
 

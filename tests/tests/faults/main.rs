@@ -5,6 +5,8 @@ mod again;
 mod ambiguous;
 mod attached;
 mod cancel;
+mod expiry;
+mod gone;
 mod log;
 mod many;
 mod owner;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
     ambiguous::add(&mut suite);
     attached::add(&mut suite);
     cancel::add(&mut suite);
+    expiry::add(&mut suite);
+    gone::add(&mut suite);
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);

@@ -14,10 +14,10 @@ pub(super) fn badly(
     ended: &ContainerStateTerminated,
     name: &'static str,
 ) -> Option<Fatal> {
-    let reason = ended.reason.as_deref().unwrap_or("");
-    if reason == "StartError" || reason == "ContainerCannotRun" {
-        return Some(not_started(ended, name));
+    if let Some(why) = not_run(ended) {
+        return Some(not_started(why, name));
     }
+    let reason = ended.reason.as_deref().unwrap_or("");
     let report = report_of(ended);
     let host = name == HOST_CONTAINER;
     let mut fatal = if reason == "OOMKilled" || killed_for_memory(report.as_ref()) {
@@ -48,8 +48,14 @@ fn killed_for_memory(report: Option<&Report>) -> bool {
     })
 }
 
-fn not_started(ended: &ContainerStateTerminated, name: &'static str) -> Fatal {
-    let text = ended.message.as_deref().unwrap_or("it does not say why");
+/// Why no program of it ever ran, when none did.
+pub(super) fn not_run(ended: &ContainerStateTerminated) -> Option<&str> {
+    let reason = ended.reason.as_deref().unwrap_or("");
+    (reason == "StartError" || reason == "ContainerCannotRun")
+        .then(|| ended.message.as_deref().unwrap_or("it does not say why"))
+}
+
+pub(super) fn not_started(text: &str, name: &'static str) -> Fatal {
     let hint = if name == COPY_CONTAINER {
         COPY_HINT
     } else if text.contains("podcradle-init") {

@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, ContainerStatus};
 
+use super::ended::{not_run, not_started};
 use super::{COPY_HINT, Diagnosis, Fatal, Instance, report_of};
 use crate::manifest::{COPY_CONTAINER, HOST_CONTAINER};
 use crate::outcome::Reason;
@@ -78,7 +79,8 @@ impl Diagnosis {
                 self.config_errors += u32::from(self.is_news(name, reason, text));
                 self.not_set_up(text, message, name)
             }
-            "CrashLoopBackOff" | "RunContainerError" => Some(keeps_ending(status, text, name)),
+            "CrashLoopBackOff" => Some(keeps_ending(status, text, name)),
+            "RunContainerError" => Some(not_started(text, name)),
             _ => None,
         }
     }
@@ -162,6 +164,11 @@ impl Diagnosis {
 }
 
 fn keeps_ending(status: &ContainerStatus, text: &str, name: &'static str) -> Fatal {
+    let last = status.last_state.as_ref();
+    let last = last.and_then(|state| state.terminated.as_ref());
+    if let Some(why) = last.and_then(not_run) {
+        return not_started(why, name);
+    }
     let reason = if name == HOST_CONTAINER {
         Reason::HostEnded
     } else {
@@ -170,8 +177,7 @@ fn keeps_ending(status: &ContainerStatus, text: &str, name: &'static str) -> Fat
     let message = format!("container {name} keeps ending: {text}");
     let mut fatal = Fatal::new(reason, message, "read its log").of(name);
     // The one that is waited for has not written anything.
-    let last = status.last_state.as_ref();
-    let Some(ended) = last.and_then(|state| state.terminated.as_ref()) else {
+    let Some(ended) = last else {
         return fatal;
     };
     fatal.report = report_of(ended);

@@ -198,22 +198,32 @@ fn a_missing_secret_is_fatal_but_a_cache_gets_a_grace() {
         fatal(&scheduled(missing, json!({}))).reason,
         Reason::ContainerConfig
     );
-    let mut diagnosis = Diagnosis::default();
-    let passing = scheduled(
-        waiting_for("CreateContainerConfigError", "failed to sync secret cache"),
-        json!({}),
-    );
-    for _ in 0..5 {
-        assert!(matches!(diagnosis.judge(&passing), Verdict::Wait(..)));
+    for reason in ["CreateContainerConfigError", "CreateContainerError"] {
+        for (one, other) in [
+            (
+                "failed to sync secret cache",
+                "failed to sync configmap cache",
+            ),
+            (
+                "failed to sync secret cache: timed out waiting for the condition",
+                "timed out waiting for the condition",
+            ),
+            (
+                "context deadline exceeded",
+                "rpc error: code = DeadlineExceeded desc = deadline exceeded",
+            ),
+        ] {
+            let said = [(reason, one), (reason, other), (reason, one)];
+            // The same again is no second time.
+            for said in [&said[..2], &[said[0]; 5]] {
+                assert!(matches!(after(said), Verdict::Wait(..)), "{said:?}");
+            }
+            let Verdict::Fatal(fatal) = after(&said) else {
+                panic!("{said:?} is waited for");
+            };
+            assert_eq!(fatal.reason, Reason::ContainerConfig, "{said:?}");
+        }
     }
-    let late = |message| ("CreateContainerConfigError", message);
-    let said = [
-        late("failed to sync secret cache"),
-        late("failed to sync configmap cache"),
-        late("failed to sync secret cache"),
-    ];
-    assert!(matches!(after(&said[..2]), Verdict::Wait(..)));
-    assert!(matches!(after(&said), Verdict::Fatal(_)));
 }
 
 /// A Pod whose `podcradle-init` is copied, before all else.

@@ -5,12 +5,18 @@ use podcradle_tests::e2e::{Arch, NAMESPACE, Running, WATCHDOG};
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use serde_json::json;
 
-use super::support::{Expected, Row};
+use super::support::{Expected, Row, says};
 use crate::Test;
+use crate::failures::gone;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("a_lifetime_that_runs_out", deadline),
     ("a_pod_that_somebody_deletes", deleted),
+    (
+        "a_pod_that_somebody_deletes_before_it_has_a_node",
+        never_ran,
+    ),
+    ("an_anchor_that_somebody_deletes", anchor_deleted),
     ("a_pod_that_the_eviction_api_takes", evicted),
     ("a_host_that_fills_the_disk", disk),
     ("a_host_that_fills_its_home", home),
@@ -56,6 +62,39 @@ fn deleted(arch: Arch) -> Outcome {
         hint: "who deletes Pods",
     };
     row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+/// There is no kubelet to end anything: it is gone at once.
+fn never_ran(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "deleted-unscheduled")?;
+    let nowhere = ["--node-selector", "podcradle.test/nowhere=x"];
+    let launch = row.launch().option(&nowhere).start()?;
+    launch.wait_for_stderr("node(s) didn't match", WATCHDOG)?;
+    let admin = &row.actor.cluster.admin;
+    admin.run(&["delete", "pod", &row.name, "--wait=false"])?;
+    let expected = Expected {
+        code: 6,
+        reason: "DeletedBySomeone",
+        message: &["deleted by someone else"],
+        hint: "who deletes Pods",
+    };
+    row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+/// Its Pod goes with it, by the cluster's own collector.
+fn anchor_deleted(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "anchor-deleted")?;
+    let (_policy, launch) = waiting(&row)?;
+    let admin = &row.actor.cluster.admin;
+    admin.run(&["delete", "service", &row.name, "--wait=false"])?;
+    let expected = Expected {
+        code: 6,
+        reason: "DeletedBySomeone",
+        message: &["deleted by someone else"],
+        hint: "who deletes",
+    };
+    says(launch.wait(WATCHDOG)?, &expected)?;
+    gone(&row.actor, &row.name)
 }
 
 fn evicted(arch: Arch) -> Outcome {

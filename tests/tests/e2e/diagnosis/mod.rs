@@ -4,6 +4,7 @@
 //! `PODCRADLE_RECORD_FIXTURES=1` writes what the API server showed in each row
 //! to `launcher/fixtures`, which the launcher's unit tests replay.
 
+mod containers;
 mod images;
 mod lost;
 mod refusals;
@@ -17,6 +18,7 @@ use crate::Test;
 /// Every row.
 pub fn tests() -> Vec<(&'static str, Test)> {
     [
+        containers::TESTS,
         images::TESTS,
         lost::TESTS,
         refusals::TESTS,

@@ -4,16 +4,19 @@ use podcradle_tests::e2e::account::Account;
 use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::place::Place;
 use podcradle_tests::e2e::webhook::{Hooked, Webhook};
-use podcradle_tests::e2e::{Arch, Ended};
+use podcradle_tests::e2e::{Arch, Ended, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
 use serde_json::json;
 
 use super::support::{Expected, Row, says};
 use crate::Test;
+use crate::failures::gone;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("a_quota_that_is_used_up", quota),
+    ("a_quota_that_frees_up", quota_frees),
+    ("an_overlay_that_only_the_server_knows_to_be_wrong", overlay),
     ("a_limit_range", limit_range),
     ("pod_security", pod_security),
     ("an_admission_policy", policy),
@@ -38,29 +41,76 @@ pub fn nothing_in(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// A quota that leaves room for so many Pods.
+fn few_pods(place: &Place, pods: &str) -> Outcome {
+    place.create(&json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few-pods" },
+        "spec": { "hard": { "pods": pods } },
+    }))?;
+    // In force once the quota's own controller has counted.
+    let counted = format!("--for=jsonpath={{.status.hard.pods}}={pods}");
+    place.kubectl(&["wait", "resourcequota/few-pods", &counted, "--timeout=60s"])?;
+    Ok(())
+}
+
 fn quota(arch: Arch) -> Outcome {
     let row = Row::new(arch, "quota")?;
     let place = Place::make(&row.actor, &row.name)?;
-    place.create(&json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few-pods" },
-        "spec": { "hard": { "pods": "0" } },
-    }))?;
-    // In force once the quota's own controller has counted.
-    place.kubectl(&[
-        "wait",
-        "resourcequota/few-pods",
-        "--for=jsonpath={.status.hard.pods}=0",
-        "--timeout=60s",
-    ])?;
-    let ended = launch_in(&row, &place.name, &["--timeout", "4s"])?;
-    let expected = Expected {
-        code: 4,
-        reason: "Quota",
-        message: &["exceeded quota: few-pods", "limited: pods=0", &place.name],
-        hint: "have the quota raised",
-    };
-    row.is_refused(ended, &expected)?;
+    few_pods(&place, "0")?;
+    // Whichever ends first.
+    for budget in ["--timeout", "--schedule-timeout"] {
+        let ended = launch_in(&row, &place.name, &[budget, "4s"])?;
+        let expected = Expected {
+            code: 4,
+            reason: "Quota",
+            message: &["exceeded quota: few-pods", "limited: pods=0", &place.name],
+            hint: "have the quota raised",
+        };
+        row.is_refused(ended, &expected)?;
+        nothing_in(&place)?;
+    }
+    Ok(())
+}
+
+fn quota_frees(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "quota-frees")?;
+    let place = Place::make(&row.actor, &row.name)?;
+    few_pods(&place, "0")?;
+    let launch = row.launch().option(&["-n", &place.name]);
+    let launch = launch.host(&["sleep", "1000"]).start()?;
+    launch.wait_for_stderr("exceeded quota: few-pods", WATCHDOG)?;
+    let more = r#"{"spec":{"hard":{"pods":"1"}}}"#;
+    place.kubectl(&["patch", "resourcequota", "few-pods", "--patch", more])?;
+    let done = launch.wait(WATCHDOG)?.with_code(0)?.json()?;
+    ensure!(done["generation"] == 1, "launched: {done}");
+    row.actor.run(&["-n", &place.name, "delete", &row.name])?;
     nothing_in(&place)
+}
+
+/// What is right by its type, and wrong all the same.
+fn overlay(arch: Arch) -> Outcome {
+    let aliases = json!({ "hostAliases": [{ "ip": "nowhere", "hostnames": ["a"] }] });
+    let limits = json!({ "limits": { "example.com/things": "many" } });
+    let limits = json!({ "containers": [{ "name": "host", "resources": limits }] });
+    for (fixture, spec, code, says) in [
+        ("overlay-invalid", aliases, 422, "hostAliases"),
+        ("overlay-unparsable", limits, 400, "quantit"),
+    ] {
+        let row = Row::new(arch, fixture)?;
+        let overlay = json!({ "spec": spec }).to_string();
+        let expected = Expected {
+            code: 2,
+            reason: "Invalid",
+            message: &[says],
+            hint: "what the message names",
+        };
+        let ended = row.launch().option(&["--overlay", &overlay]).try_run()?;
+        row.is_refused(ended, &expected)?;
+        let status = row.middle.refusals();
+        ensure!(status[0]["code"] == code, "refused with {status:?}");
+        gone(&row.actor, &row.name)?;
+    }
+    Ok(())
 }
 
 fn limit_range(arch: Arch) -> Outcome {

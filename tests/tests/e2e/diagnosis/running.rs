@@ -127,11 +127,7 @@ fn crashes(arch: Arch) -> Outcome {
         "not the log of instance {number}: {error:#}"
     );
     // What a launch sees that comes later: the kubelet holds the host back.
-    let admin = &row.actor.cluster.admin;
-    let held =
-        "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=CrashLoopBackOff";
-    admin.wait_for("pod", &row.name, held)?;
-    row.keep_pod("crash-loop", &admin.one("pod", &row.name)?)?;
+    row.held_back("containerStatuses", "crash-loop")?;
     let status = row.actor.json(&["status", &row.name])?.to_string();
     ensure!(
         status.contains("keeps ending") && status.contains("(instance "),

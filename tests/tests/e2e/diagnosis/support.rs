@@ -76,8 +76,22 @@ impl Row {
         self.keep(self.fixture, "pods", &json!(self.middle.pods()))
     }
 
+    /// What a launch sees that comes later: a container that the kubelet holds
+    /// back before it starts it again, which may last for a moment only.
+    pub fn held_back(&self, statuses: &str, fixture: &str) -> Result<Value, Stop> {
+        let held = format!(
+            "--for=jsonpath={{.status.{statuses}[0].state.waiting.reason}}=CrashLoopBackOff"
+        );
+        let pod = format!("pod/{}", self.name);
+        let wait = ["wait", &pod, &held, "--output=json", "--timeout=300s"];
+        let pod = self.actor.cluster.admin.try_run(&wait)?;
+        let pod = pod.with_code(0)?.json()?;
+        self.keep_pod(fixture, &pod)?;
+        Ok(pod)
+    }
+
     /// Keeps a Pod as it is now.
-    pub fn keep_pod(&self, fixture: &str, pod: &Value) -> Outcome {
+    fn keep_pod(&self, fixture: &str, pod: &Value) -> Outcome {
         let event = json!([{ "type": "MODIFIED", "object": pod }]);
         self.keep(fixture, "pods", &event)
     }

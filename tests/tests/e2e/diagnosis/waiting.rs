@@ -20,6 +20,8 @@ pub const TESTS: &[(&str, Test)] = &[
         "a_registry_that_does_not_answer_for_the_hosts_own_image",
         host_pull_stalls,
     ),
+    ("a_registry_that_is_not_there", no_registry),
+    ("a_registry_that_is_not_well", bad_registry),
     ("a_clone_that_does_not_end", clone_hangs),
     ("a_host_that_is_never_ready", never_ready),
     ("a_launch_that_takes_too_long_as_a_whole", total),
@@ -94,6 +96,39 @@ fn stalls(arch: Arch, row: &'static str, container: &str, options: &[&str]) -> O
     // goes once the registry does.
     drop(registry);
     gone(&row.actor, &row.name)
+}
+
+/// It may come back: that is waited for.
+fn no_registry(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "registry-refuses")?;
+    row.actor.cluster.registry.as_ref().map_err(skip)?;
+    // A port that nobody else gets meanwhile, and on which nobody listens.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let image = format!("{}/podcradle/nowhere:1", socket.local_addr()?);
+    drop(socket);
+    fails_to_pull(&row, &image, "connection refused")
+}
+
+fn bad_registry(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "registry-fails")?;
+    row.actor.cluster.registry.as_ref().map_err(skip)?;
+    let registry = Registry::failing()?;
+    fails_to_pull(&row, &registry.image("fails"), "503 Service Unavailable")
+}
+
+fn fails_to_pull(row: &Row, image: &str, why: &str) -> Outcome {
+    let expected = Expected {
+        code: 7,
+        reason: "TimedOut",
+        message: &[
+            "the images or volumes were not there within the pull budget of 20s",
+            image,
+            why,
+        ],
+        hint: "--pull-timeout",
+    };
+    let launch = row.of(image).option(&["--pull-timeout", "20s"]);
+    row.fails(launch.try_run()?, &expected).map(drop)
 }
 
 fn clone_hangs(arch: Arch) -> Outcome {
