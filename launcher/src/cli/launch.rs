@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use podcradle_launcher::spec::Problems;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launcher, Launches, Outcome, Owner, manifest, name};
 use tokio::sync::mpsc;
@@ -47,10 +48,9 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     let launcher = connect(global)?;
     // While a token is read, Ctrl-C still ends the process.
     let (tokens, written) = tokens(&args, &wanted)?;
-    if let (true, [one], [token]) = (args.attach, wanted.as_slice(), tokens.as_slice()) {
-        // Its Lease is made before the launch begins.
-        let checked = manifest::check_token(&one.spec, token);
-        checked.map_err(|problems| Failed::input(problems.to_string()))?;
+    // One that was made for a launch is in no spec.
+    if args.token_file.is_some() || args.token_out.is_some() {
+        check_tokens(&wanted, &tokens).inspect_err(|_| written.forget())?;
     }
     let asked = Asked {
         args: &args,
@@ -65,6 +65,17 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     drop(owner);
     launcher.shutdown().await;
     done
+}
+
+/// The fields that hold a token, each as whoever set it knows it.
+fn check_tokens(wanted: &[Named], tokens: &[Token]) -> Result<(), Failed> {
+    let mut found = Vec::new();
+    for (named, token) in wanted.iter().zip(tokens) {
+        let checked = manifest::check_token(&named.spec, token);
+        let problems = checked.err().into_iter().flat_map(|problems| problems.0);
+        found.extend(problems.map(|problem| named.merged.told(problem)));
+    }
+    Problems::of(found).map_err(|problems| Failed::input(problems.to_string()))
 }
 
 /// There is one of it, and it ends once.
@@ -126,6 +137,7 @@ async fn carry_out(
         settled = settled.and(done);
     }
     let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    results::as_before(&outcomes);
     match (owner, outcomes.as_slice()) {
         (Some(owner), [Outcome::Launched(launched)]) => {
             let said = settled.and_then(|()| results::launched(launched, global.output));

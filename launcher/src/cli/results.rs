@@ -44,6 +44,21 @@ pub fn failed(failure: &Failure, format: Output, signal: Option<i32>) -> Result<
     })
 }
 
+/// Says of what was launched before, by another spec, that it is as it was.
+pub fn as_before(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        let Outcome::Launched(launched) = outcome else {
+            continue;
+        };
+        if !launched.differs.is_empty() {
+            let (name, differs) = (&launched.sandbox, launched.differs.join(", "));
+            say(&format!(
+                "{name} was launched before with this launch id and stays as it is: this launch asks for another {differs}; delete it to launch it anew"
+            ));
+        }
+    }
+}
+
 /// A sandbox that was launched.
 pub fn launched(launched: &Launched, format: Output) -> Result<(), Failed> {
     match format {

@@ -77,6 +77,45 @@ pub fn add(suite: &mut Suite) {
         looked_at,
     );
     suite.test("what_stays_and_could_not_be_printed_is_named", unprinted);
+    suite.test("a_launch_again_by_another_spec_says_what_stays", other_spec);
+    suite.test("standard_input_is_one_thing", || {
+        let bed = Bed::well()?;
+        let mut command = program(&bed)?;
+        command.args(["--file", "-", "--token-file", "-"]);
+        let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+        ensure!(ended.stderr.contains("standard input"), "{}", ended.stderr);
+        Ok(())
+    });
+    suite.test("a_token_is_refused_by_the_flag_that_holds_it", || {
+        let bed = Bed::well()?;
+        let file = tempfile::NamedTempFile::new()?;
+        for (token, flag, value, said) in [
+            (
+                "of-a-server",
+                "--server",
+                "https://of-a-server",
+                "--server \"[redacted]\"",
+            ),
+            (
+                "of-a-server",
+                "--label",
+                "a=of-a-server",
+                "--label \"a=[redacted]\"",
+            ),
+            ("token", "--server", "https://a", "at least 8 bytes"),
+        ] {
+            std::fs::write(file.path(), token)?;
+            let mut command = program(&bed)?;
+            command
+                .arg("--token-file")
+                .arg(file.path())
+                .args([flag, value]);
+            let ended = Running::start(&mut command)?.wait(WATCHDOG)?.with_code(2)?;
+            ensure!(ended.stderr.contains(said), "{}", ended.stderr);
+        }
+        ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+        Ok(())
+    });
     suite.test("what_is_for_one_sandbox_is_not_for_copies", || {
         let bed = Bed::well()?;
         for flag in ["--sandbox", "--launch-id", "--host-id", "--host-name"] {
@@ -145,6 +184,40 @@ fn looked_at() -> Outcome {
     ensure!(error["reason"] == "Invalid", "{error}");
     let left = bed.api.objects();
     ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+fn other_spec() -> Outcome {
+    let bed = Bed::well()?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), "the-callers-own")?;
+    let launch = |options: &[&str]| {
+        let mut command = program(&bed)?;
+        command.args(["--sandbox", NAME, "--launch-id", "x", "-o", "json"]);
+        command.arg("--token-file").arg(file.path());
+        command.args(["--progress", "none"]).args(options);
+        Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?)
+    };
+    let other = ["--image", "localhost/image:2", "--", "agent"];
+    launch(&[])?;
+    // What a launch waits for is no part of the sandbox.
+    let same = launch(&["--wait", "started", "--pull-timeout", "1m"])?;
+    ensure!(
+        same.stderr.is_empty() && same.json()?["differs"].is_null(),
+        "{}",
+        same.stderr
+    );
+    let ended = launch(&other)?;
+    ensure!(
+        ended.json()?["differs"] == serde_json::json!(["host", "image"]),
+        "{}",
+        ended.stdout
+    );
+    ensure!(
+        ended.stderr.contains(NAME) && ended.stderr.contains("another host, image;"),
+        "{}",
+        ended.stderr
+    );
     Ok(())
 }
 

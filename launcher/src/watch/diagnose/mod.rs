@@ -4,6 +4,7 @@
 //! Container states are read before the phase, which lags behind.
 
 mod budget;
+pub use budget::Late;
 mod ended;
 mod lost;
 mod refused;
@@ -57,6 +58,8 @@ pub struct Fatal {
     pub instance: Option<Instance>,
     /// What the supervisor reported.
     pub report: Option<Report>,
+    /// When a budget ran out, which.
+    pub late: Option<Late>,
 }
 
 impl Fatal {
@@ -68,6 +71,7 @@ impl Fatal {
             container: None,
             instance: None,
             report: None,
+            late: None,
         }
     }
 
