@@ -50,7 +50,7 @@ pub use session::SessionSpec;
 pub struct SandboxSpec {
     /// Whose defaults, variables and labels.
     pub profile: Profile,
-    /// Name of the session, its anchor and its Pod.
+    /// Name of the Pod, and of its session and anchor unless `session` names one.
     pub sandbox: String,
     /// The caller's idempotency key.
     pub launch_id: String,

@@ -201,9 +201,9 @@ impl Run<'_> {
             .await
     }
 
-    /// A gated Pod goes, of an earlier attempt since its token is not ours, or
-    /// since there is a Secret of its generation; the next has another one.
-    pub(super) async fn replace(&mut self, gated: &Holder, deadline: Deadline) -> Result<(), Stop> {
+    /// A gated Pod of an earlier attempt goes, since its token is not ours; the
+    /// next one has the generation that its record has got.
+    async fn replace(&mut self, gated: &Holder, deadline: Deadline) -> Result<(), Stop> {
         let Owner { name, uid } = gated.owner();
         delete_uid::<Pod>(self.cluster, "pods", &name, uid, deadline).await?;
         self.wait_gone(gated, deadline).await?;

@@ -209,36 +209,33 @@ impl Run<'_> {
             let reach = deadline.unless_unreachable();
             Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
         }
-        let (holder, pod, seen, earlier) = loop {
-            match Box::pin(self.claim(deadline)).await? {
-                Claim::Make(anchor) => {
-                    let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
-                    break (anchor, pod, seen, None);
-                }
-                Claim::Gated(holder, gated) => {
-                    let made = Box::pin(self.let_go_or_replace(&holder, &gated, deadline)).await?;
-                    if let Some((pod, seen)) = made {
-                        break (holder, pod, seen, None);
-                    }
-                }
-                Claim::Join(holder, pod, record) => {
-                    self.made.pod = Tried::Yes(owner_of(&*pod));
-                    // Its uid is not known: it goes with its Pod.
-                    let name = manifest::secret_name(&record.spec.sandbox, record.generation);
-                    self.made.secret = Tried::Sent(name);
-                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                    break (holder, pod, seen, Some(record));
-                }
-                Claim::Done(holder, pod, record) => {
-                    let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
-                    let uid = pod.uid().unwrap_or_default();
-                    timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
-                    let expires = match &self.session {
-                        Some(session) => session.expires.map(|t| t.to_string()),
-                        None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
-                    };
-                    return Ok(self.launched(&record, uid, expires, timings));
-                }
+        let (holder, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
+            Claim::Make(anchor) => {
+                let (pod, seen) = Box::pin(self.make(&anchor.owner(), deadline)).await?;
+                (anchor, pod, seen, None)
+            }
+            Claim::Gated(holder, pod) => {
+                let session = self.session.clone().ok_or_else(stop::gone)?;
+                let (pod, seen) = Box::pin(self.let_go(&session.anchor, &pod, deadline)).await?;
+                (holder, pod, seen, None)
+            }
+            Claim::Join(holder, pod, record) => {
+                self.made.pod = Tried::Yes(owner_of(&*pod));
+                // Its uid is not known: it goes with its Pod.
+                let name = manifest::secret_name(&record.spec.sandbox, record.generation);
+                self.made.secret = Tried::Sent(name);
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                (holder, pod, seen, Some(record))
+            }
+            Claim::Done(holder, pod, record) => {
+                let (pod, seen) = Box::pin(self.join(&pod, deadline)).await?;
+                let uid = pod.uid().unwrap_or_default();
+                timings.started_ms = Box::pin(self.started(pod, seen, deadline)).await?;
+                let expires = match &self.session {
+                    Some(session) => session.expires.map(|t| t.to_string()),
+                    None => holder.annotation(manifest::EXPIRES).map(str::to_owned),
+                };
+                return Ok(self.launched(&record, uid, expires, timings));
             }
         };
         if earlier.is_none() {

@@ -77,26 +77,6 @@ impl Run<'_> {
         Ok((Box::new(pod), seen))
     }
 
-    /// The same in a shared session; `None` when the Pod had to go again. Nobody
-    /// counts the generations of Pods that are gone there, so the Secret of one
-    /// may still be waiting for the collector.
-    pub(super) async fn let_go_or_replace(
-        &mut self,
-        holder: &Holder,
-        pod: &Pod,
-        deadline: Deadline,
-    ) -> Result<Option<(Box<Pod>, Subscription)>, Stop> {
-        let session = self.session.clone().ok_or_else(stop::gone)?;
-        match self.let_go(&session.anchor, pod, deadline).await {
-            Err(Stop::Error(Error::Exists { .. })) => {
-                self.made.generation += 1;
-                self.replace(holder, deadline).await?;
-                Ok(None)
-            }
-            done => done.map(Some),
-        }
-    }
-
     /// In force before there is a Pod; it goes with the anchor, its owner.
     async fn restrict(&mut self, owner: &Owner, deadline: Deadline) -> Result<(), Stop> {
         let policy = manifest::network_policy(&self.spec, self.made.generation, owner);

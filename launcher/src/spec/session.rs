@@ -50,3 +50,94 @@ impl SessionSpec {
         check::session(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::environment::Environment;
+    use super::super::resolve::{Merged, merge};
+    use super::super::{Layer, Origin, Setting};
+    use super::*;
+
+    /// What these flags, variables and configuration come to.
+    fn merged(flags: &[(&str, Value)], variables: &[(&str, &str)], config: &Value) -> Merged {
+        let mut layer = Layer::default();
+        for (flag, value) in flags {
+            let origin = Origin::Flag(format!("--{flag}"));
+            layer
+                .settings
+                .push(Setting::new(flag, value.clone(), &origin));
+        }
+        let config = Layer::of_value(config, &Origin::Config("config".to_owned()));
+        merge(&layer, &variables.iter().copied().collect(), &[&config])
+    }
+
+    fn sandbox(
+        flags: &[(&str, Value)],
+        variables: &[(&str, &str)],
+        config: &Value,
+    ) -> Result<SandboxSpec, String> {
+        let merged = merged(flags, variables, config);
+        let spec = merged.finish("sandbox", &Environment::default());
+        spec.map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn what_is_a_default_for_others_gives_way_to_the_session() {
+        let config = json!({ "image": "i:1", "owner": "team-a" });
+        let spec = sandbox(&[("session", json!("team"))], &[], &config).unwrap();
+        assert_eq!((spec.session_name(), &spec.owner), ("team", &None));
+        let config = json!({ "image": "i:1", "ttl": "1h" });
+        let spec = sandbox(&[], &[("PODCRADLE_SESSION", "team")], &config).unwrap();
+        assert_eq!(spec.session.as_deref(), Some("team"));
+    }
+
+    #[test]
+    fn what_is_asked_for_beside_the_session_is_refused() {
+        let image = json!({ "image": "i:1" });
+        let of_variable = [("PODCRADLE_SESSION", "team")];
+        for (flag, value) in [
+            ("ttl", json!("1h")),
+            ("ttl", json!("none")),
+            ("owner", json!("o")),
+        ] {
+            let wrong = sandbox(&[(flag, value)], &of_variable, &image).unwrap_err();
+            let named = wrong.starts_with(&format!("--{flag} "));
+            assert!(
+                named && wrong.contains("podcradle session create"),
+                "{wrong}"
+            );
+        }
+        let all = json!({ "image": "i:1", "session": "team", "owner": "o", "ttl": "1h" });
+        let wrong = sandbox(&[], &[], &all).unwrap_err();
+        for field in ["config: sandbox.owner", "config: sandbox.ttl"] {
+            assert!(wrong.contains(field), "{wrong}");
+        }
+        // Never passed over, whoever wants it.
+        let shut_in = json!({ "image": "i:1", "networkPolicy": { "egress": ["192.0.2.0/24"] } });
+        let wrong = sandbox(&[("session", json!("team"))], &[], &shut_in).unwrap_err();
+        assert!(wrong.contains("config: sandbox.networkPolicy"), "{wrong}");
+    }
+
+    #[test]
+    fn a_session_takes_its_own_from_every_layer() {
+        let config = json!({ "image": "I", "labels": { "team": "a" }, "ttl": "1h" });
+        let variables = [("PODCRADLE_EGRESS", "192.0.2.0/24")];
+        let all = merged(&[("owner", json!("o"))], &variables, &config);
+        let spec = all.finish_session("team".to_owned()).unwrap();
+        let policy = NetworkPolicy {
+            egress: vec!["192.0.2.0/24".to_owned()],
+        };
+        assert_eq!(spec.network_policy, Some(policy));
+        assert_eq!(spec.owner.as_deref(), Some("o"));
+        assert_eq!(spec.labels["team"], "a");
+        let both = [("owner", json!("o")), ("ttl", json!("1h"))];
+        let wrong = merged(&both, &[], &config).finish_session("T".to_owned());
+        let wrong = wrong.unwrap_err().to_string();
+        assert!(
+            wrong.contains("never both") && wrong.contains("session \"T\""),
+            "{wrong}"
+        );
+    }
+}

@@ -67,7 +67,55 @@ pub fn measure(table: &mut Table) -> Result<(), Error> {
     }
     rows(table, &ours, &poller);
     report_calls(table, &calls);
+    in_session(table, &actor, log)
+}
+
+/// What launches into a shared session ask, by a process that makes several.
+#[allow(clippy::cast_precision_loss, reason = "a handful of calls")]
+fn in_session(table: &mut Table, actor: &Actor, log: &Path) -> Result<(), Error> {
+    let made = actor.json(&["session", "create", "--name", "bench"])?;
+    let session = made["session"].as_str().unwrap_or_default();
+    actor.own(session);
+    let before = audit::requests(log, &actor.credential)?.len();
+    let count = ROUNDS.to_string();
+    let launch = actor.launch_many("bench");
+    let launch = launch.option(&["--session", session, "--count", &count]);
+    launch
+        .option(&["--concurrency", "1"])
+        .host(&["sleep", "1000"])
+        .run()?;
+    let calls = audit::requests(log, &actor.credential)?.split_off(before);
+    let each = |verbs: &[&str]| number(&calls, verbs) / ROUNDS as f64;
+    let what = "in a shared session: writes, hand-over included";
+    table.owed(what, each(&WRITES), "", 4.0, "");
+    table.owed(
+        "in a shared session: watches",
+        each(&["watch"]),
+        "",
+        1.0,
+        "",
+    );
+    let reads = number(&calls, &["get", "list"]);
+    let beside = format!("of {count} launches by one process");
+    table.owed(
+        "in a shared session: reads, all of them",
+        reads,
+        "",
+        1.0,
+        &beside,
+    );
+    actor.run(&["session", "delete", session])?;
     Ok(())
+}
+
+const WRITES: [&str; 4] = ["create", "patch", "update", "delete"];
+
+#[allow(clippy::cast_precision_loss, reason = "a handful of calls")]
+fn number(calls: &[Request], verbs: &[&str]) -> f64 {
+    let calls = calls.iter();
+    calls
+        .filter(|call| verbs.contains(&call.verb.as_str()))
+        .count() as f64
 }
 
 impl Figures {
@@ -124,20 +172,18 @@ fn rows(table: &mut Table, ours: &Figures, poller: &Figures) {
     table.owed("peak RSS, 1 in flight", peak, "kB", 10_240.0, &beside);
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a handful of calls")]
 fn report_calls(table: &mut Table, calls: &[Request]) {
-    let number = |verbs: &[&str]| {
-        let calls = calls
-            .iter()
-            .filter(|call| verbs.contains(&call.verb.as_str()));
-        calls.count() as f64
-    };
     let short: Vec<_> = calls.iter().map(Request::short).collect();
-    let writes = number(&["create", "patch", "update", "delete"]);
     let list = short.join(", ");
-    table.owed("writes, hand-over included", writes, "", 5.0, &list);
-    table.owed("watches", number(&["watch"]), "", 1.0, "");
-    table.owed("reads", number(&["get", "list"]), "", 0.0, "");
+    table.owed(
+        "writes, hand-over included",
+        number(calls, &WRITES),
+        "",
+        5.0,
+        &list,
+    );
+    table.owed("watches", number(calls, &["watch"]), "", 1.0, "");
+    table.owed("reads", number(calls, &["get", "list"]), "", 0.0, "");
 }
 
 fn launch(actor: &Actor, name: &str) -> Result<Took, Error> {

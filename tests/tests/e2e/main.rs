@@ -26,9 +26,11 @@ mod policy;
 mod readme;
 mod relaunch;
 mod secrecy;
+mod shared;
 mod spec;
 mod stop;
 mod transport;
+mod wanted;
 
 use std::process::ExitCode;
 
@@ -54,9 +56,11 @@ fn main() -> ExitCode {
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("fields", fields::TESTS),
+        ("wanted", wanted::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),
+        ("shared", shared::TESTS),
         ("spec", spec::TESTS),
         ("collector", collector::TESTS),
         ("calls", calls::TESTS),

@@ -1,6 +1,8 @@
 //! A launch again into a shared session: the same as into one of its own, by
 //! the Pod's record.
 
+use std::time::Duration;
+
 use podcradle_launcher::{Launched, Outcome as Launch, Reason};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::{Fault, status};
@@ -12,6 +14,9 @@ use super::super::cancel::hold;
 use super::super::support::{Bed, NAME, failed, launched, wait};
 use super::launch::REQUESTS;
 use super::{TEAM, annotation, inside, open};
+
+/// How often the collector comes by.
+const COLLECTS: Duration = Duration::from_millis(5);
 
 pub fn add(suite: &mut Suite) {
     suite.test("a_launch_again_in_a_session_is_the_same_sandbox", the_same);
@@ -82,19 +87,6 @@ pub fn add(suite: &mut Suite) {
             whole(&bed, &first)
         },
     );
-    suite.test("a_secret_of_before_in_a_session_is_no_obstacle", || {
-        let bed = Bed::well()?;
-        open(&bed)?;
-        let theirs = format!("{NAME}-g1-token");
-        bed.api
-            .put("secrets", json!({ "metadata": { "name": theirs } }));
-        let done = launched(again(&bed)?)?;
-        ensure!(done.generation == 2, "{done:?}");
-        let there = bed.api.objects();
-        ensure!(there.contains(&format!("secrets/{theirs}")), "{there:?}");
-        bed.api.remove("secrets", &theirs);
-        whole(&bed, &done)
-    });
     suite.test("a_pod_of_before_in_a_session_is_waited_for", || {
         let bed = Bed::well()?;
         open(&bed)?;
@@ -189,7 +181,19 @@ fn at_once() -> Outcome {
             others[0].launch(inside(), token()?)?,
             others[1].launch(inside(), token()?)?,
         ];
-        let outcomes = wait(futures::future::join_all(launches))?;
+        // A Secret outlives its Pod until the collector comes by.
+        let outcomes = wait(async {
+            let collects = async {
+                loop {
+                    bed.api.collect();
+                    tokio::time::sleep(COLLECTS).await;
+                }
+            };
+            tokio::select! {
+                outcomes = futures::future::join_all(launches) => outcomes,
+                () = collects => unreachable!("it never ends"),
+            }
+        })?;
         let (mut done, mut failures) = (Vec::new(), Vec::new());
         for outcome in outcomes {
             match outcome {

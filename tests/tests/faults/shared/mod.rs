@@ -5,6 +5,7 @@ mod again;
 mod create;
 mod delete;
 mod launch;
+mod program;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub fn add(suite: &mut Suite) {
     launch::add(suite);
     again::add(suite);
     delete::add(suite);
+    program::add(suite);
 }
 
 /// It lives long, since the fake's clock stands still, some time ago.
