@@ -61,8 +61,10 @@ fn expires(bed: &Bed) -> Result<Option<Timestamp>, Stop> {
 /// So long after a moment since the test's `begun`, by this machine's clock.
 fn is_after(begun: Timestamp, expires: Timestamp, time: SignedDuration) -> Outcome {
     let from = expires - time;
+    // In whole seconds, the next one.
+    let now = Timestamp::now() + SignedDuration::from_secs(1);
     ensure!(
-        begun <= from && from <= Timestamp::now(),
+        begun <= from && from <= now,
         "{expires} is not {time:#} after a moment since {begun}"
     );
     Ok(())
