@@ -39,15 +39,15 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
         Vec::new()
     });
     if documents.is_empty() {
-        // The file cannot be read; what is over it can.
-        problems.extend(
-            merge(
-                &flags(global, wanted),
-                &global.environment,
-                &[&global.config],
-            )
-            .problems,
+        // The file cannot be read; what is over it can. An image may be in it.
+        let over = merge(
+            &flags(global, wanted),
+            &global.environment,
+            &[&global.config],
         );
+        let found = over.finish(label, &global.environment).err();
+        let found = found.into_iter().flat_map(|found| found.0);
+        problems.extend(found.filter(|problem| problem.field != "image"));
     }
     for merged in documents {
         let given = |path: &str| merged.value(path).is_some_and(|value| value != "");
