@@ -93,6 +93,22 @@ pub fn add(suite: &mut Suite) {
     suite.test("a_kept_failure_in_a_session_has_an_hour", kept);
     suite.test("a_pod_of_someone_elses_is_left_alone", taken);
     suite.test(
+        "a_webhook_that_takes_the_record_away_leaves_nothing",
+        || {
+            let bed = Bed::well()?;
+            open(&bed)?;
+            let before = bed.api.object("services", TEAM);
+            bed.api.admission(|resource, object| {
+                if resource == "pods" {
+                    object["metadata"]["annotations"] = Value::Null;
+                }
+            });
+            let failure = failed(bed.launch_spec(inside())?)?;
+            ensure!(failure.message.contains("record"), "{failure:?}");
+            session_alone(&bed, &before)
+        },
+    );
+    suite.test(
         "a_sandbox_in_a_session_that_nobody_read_of_is_deleted",
         unread,
     );
