@@ -217,7 +217,7 @@ impl Launcher {
 
     async fn hold(&self, name: String, attached: bool) -> Result<Owner, Error> {
         let lease = name.clone();
-        let uid = self
+        let seen = self
             .ask(move |cluster| async move {
                 let deadline = cluster::Deadline::after(DURATION).unless_unreachable();
                 owner::ensure(&cluster, &lease, attached, deadline).await
@@ -229,7 +229,7 @@ impl Launcher {
         self.inner.owners.insert(name.clone(), told.clone());
         let lease = name.clone();
         self.submit(move |engine| {
-            owner::keep(engine.cluster, lease, uid, attached, lost, cancelled)
+            owner::keep(engine.cluster, lease, seen, attached, lost, cancelled)
         });
         Ok(Owner {
             name,

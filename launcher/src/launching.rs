@@ -29,6 +29,7 @@ pub(crate) fn clean_up_bound(many: usize) -> Duration {
 
 /// What a launch goes through, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LaunchEvent {
     /// An object was created.
     Created {

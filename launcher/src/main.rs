@@ -5,6 +5,10 @@
 
 mod cli;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> std::process::ExitCode {
     cli::main()
 }

@@ -239,3 +239,31 @@ impl Failure {
         Self::new(reason, error.to_string(), hint)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_reason_has_its_row_in_the_readme() {
+        let source = include_str!("outcome.rs");
+        let (_, rest) = source.split_once("pub enum Reason {").unwrap();
+        let (body, _) = rest.split_once("\n}").unwrap();
+        let variants = body.lines().map(str::trim);
+        let variants = variants.filter(|line| !line.is_empty() && !line.starts_with("///"));
+        let known: BTreeSet<_> = variants.map(|line| line.trim_end_matches(',')).collect();
+        let readme = include_str!("../README.md");
+        let (_, rest) = readme.split_once("## Why a launch fails").unwrap();
+        let (section, _) = rest.split_once("\n## ").unwrap();
+        let first = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+        let told: Vec<_> = first
+            .flat_map(|cell| cell.split(", "))
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        assert!(known.len() > 20, "{known:?}");
+        assert_eq!(told.iter().copied().collect::<BTreeSet<_>>(), known);
+        assert_eq!(told.len(), known.len(), "a reason has two rows");
+    }
+}

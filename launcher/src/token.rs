@@ -8,6 +8,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 pub use source::{Callback, TokenSource};
@@ -19,9 +20,19 @@ pub const MAX_BYTES: u64 = 16 * 1024;
 #[derive(Clone)]
 pub struct Token {
     text: Zeroizing<String>,
-    /// Made for this launch and given to somebody: a sandbox that an earlier
-    /// attempt at the launch has made has another one.
-    new: bool,
+    known: Known,
+}
+
+/// Who knows a token beside its host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Somebody is told: it was made for this launch, so that a sandbox of an
+    /// earlier attempt at it has another one.
+    New,
+    /// The caller gave it.
+    Given,
+    /// Nobody: it does not matter which one a sandbox has.
+    Untold,
 }
 
 /// Why a caller's token cannot be used.
@@ -63,7 +74,7 @@ impl Token {
     /// 256 random bits in hex.
     pub fn random() -> Self {
         Self {
-            new: true,
+            known: Known::New,
             ..Self::untold()
         }
     }
@@ -73,13 +84,25 @@ impl Token {
     pub fn untold() -> Self {
         Self {
             text: Zeroizing::new(crate::name::random_hex(32)),
-            new: false,
+            known: Known::Untold,
         }
     }
 
     /// Whether no sandbox of an earlier attempt can have it.
     pub fn is_new(&self) -> bool {
-        self.new
+        self.known == Known::New
+    }
+
+    /// 16 bits by which another token of the same launch is told from this one;
+    /// too few to guess it by. None for one that nobody was told.
+    pub(crate) fn check(&self, launch_id: &str) -> Option<String> {
+        let hash = Sha256::new()
+            .chain_update(launch_id)
+            .chain_update([0])
+            .chain_update(self.expose())
+            .finalize();
+        let bits = (self.known != Known::Untold).then_some([hash[0], hash[1]]);
+        bits.map(|[a, b]| format!("{a:02x}{b:02x}"))
     }
 
     /// Reads a token; one trailing line break is cut, as the supervisor does.
@@ -114,7 +137,7 @@ impl Token {
         }
         Ok(Self {
             text: Zeroizing::new(line.to_owned()),
-            new: false,
+            known: Known::Given,
         })
     }
 
@@ -216,6 +239,19 @@ mod tests {
         let other = Token::random().write_file(&path);
         assert!(matches!(other, Err(TokenError::Io { .. })), "overwritten");
         assert_eq!(Token::read_file(&path).unwrap().expose(), token.expose());
+    }
+
+    #[test]
+    fn another_token_has_another_check_and_one_that_nobody_knows_has_none() {
+        let given = |text: &str| Token::read("x", text.as_bytes()).unwrap();
+        let check = given("s3cret-one").check("launch").unwrap();
+        assert_eq!(check.len(), 4);
+        assert_eq!(given("s3cret-one\n").check("launch").unwrap(), check);
+        assert_ne!(given("s3cret-two").check("launch").unwrap(), check);
+        // The same token elsewhere does not show that it is the same.
+        assert_ne!(given("s3cret-one").check("another").unwrap(), check);
+        assert!(Token::random().check("launch").is_some());
+        assert_eq!(Token::untold().check("launch"), None);
     }
 
     #[test]

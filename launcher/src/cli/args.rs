@@ -74,6 +74,8 @@ pub enum InCluster {
 pub enum Output {
     /// For people
     Table,
+    /// For people, with more columns where there are some
+    Wide,
     /// For programs
     Json,
     /// For programs and people

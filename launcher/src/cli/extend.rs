@@ -25,7 +25,7 @@ pub async fn extend(global: &Global, args: &Extend) -> Result<(), Failed> {
             &json!({ "sandbox": name, "expires": expires }),
         ),
         Output::Name => output::print(&format!("{name}\n")),
-        Output::Table => {
+        Output::Table | Output::Wide => {
             let until = expires.map_or_else(
                 || "never expires".to_owned(),
                 |expires| format!("expires {expires}"),

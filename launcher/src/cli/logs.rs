@@ -7,9 +7,10 @@ use podcradle_launcher::cluster::{Call, Deadline, Error, LogOptions};
 
 use super::args::{Global, Logs};
 use super::exit::Failed;
-use super::{connect, timeout};
+use super::{connect, sessions, timeout};
 
 pub async fn logs(global: &Global, args: &Logs) -> Result<(), Failed> {
+    sessions::check_name("sandbox", &args.name)?;
     let launcher = connect(global)?;
     let options = LogOptions {
         container: args.container.clone(),

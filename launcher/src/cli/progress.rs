@@ -173,6 +173,7 @@ fn text(event: &LaunchEvent) -> String {
         LaunchEvent::GateRemoved => "gate removed".to_owned(),
         LaunchEvent::Waiting { why, .. } => format!("waiting: {why}"),
         LaunchEvent::Ready => "host runs".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -188,6 +189,7 @@ fn fields(event: &LaunchEvent) -> Value {
             json!({ "event": "waiting", "stage": stage, "why": why })
         }
         LaunchEvent::Ready => json!({ "event": "ready" }),
+        other => json!({ "event": format!("{other:?}") }),
     }
 }
 

@@ -50,7 +50,9 @@ pub async fn render(global: &Global, wanted: &Wanted, by: DryRun) -> Result<(), 
     }
     match (global.output, failed) {
         (_, Some(failed)) => Err(failed),
-        (Output::Table, None) => output::print(&names(&accepted, " accepted (server dry run)")),
+        (Output::Table | Output::Wide, None) => {
+            output::print(&names(&accepted, " accepted (server dry run)"))
+        }
         (format, None) => print(format, &accepted),
     }
 }
@@ -76,7 +78,7 @@ fn print(format: Output, objects: &[Value]) -> Result<(), Failed> {
         Output::Json => output::json(&serde_json::json!({
             "apiVersion": "v1", "kind": "List", "items": objects,
         })),
-        Output::Table | Output::Yaml => {
+        Output::Table | Output::Wide | Output::Yaml => {
             let mut text = String::new();
             for object in objects {
                 text.push_str("---\n");

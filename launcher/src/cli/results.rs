@@ -32,15 +32,27 @@ pub fn launched(launched: &Launched, format: Output) -> Result<(), Failed> {
     match format {
         Output::Json | Output::Yaml => output::data(format, launched),
         Output::Name => output::print(&format!("{}\n", launched.sandbox)),
-        Output::Table => {
-            let row = vec![
+        Output::Table | Output::Wide => {
+            let mut row = vec![
                 launched.sandbox.clone(),
                 launched.workspace.clone(),
                 lives_until(launched),
             ];
-            output::print(&output::table(&["SANDBOX", "WORKSPACE", "EXPIRES"], &[row]))
+            let mut heading = vec!["SANDBOX", "WORKSPACE", "EXPIRES"];
+            if format == Output::Wide {
+                heading.extend(WIDE);
+                row.extend(wide(launched));
+            }
+            output::print(&output::table(&heading, &[row]))
         }
     }
+}
+
+/// What a wide table says more of a sandbox that was launched.
+const WIDE: [&str; 3] = ["HOST ID", "POD UID", "LAUNCH ID"];
+
+fn wide(launched: &Launched) -> [String; 3] {
+    [&launched.host_id, &launched.pod_uid, &launched.launch_id].map(Clone::clone)
 }
 
 fn lives_until(launched: &Launched) -> String {
@@ -59,11 +71,15 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
         match outcome {
             Outcome::Launched(done) => {
                 codes.push(0);
-                rows.push(vec![
+                let mut row = vec![
                     done.sandbox.clone(),
                     "launched".to_owned(),
                     lives_until(done),
-                ]);
+                ];
+                if format == Output::Wide {
+                    row.extend(wide(done));
+                }
+                rows.push(row);
                 values.push(json!(done));
             }
             Outcome::Failed(failure) => {
@@ -89,8 +105,12 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
             let names = launched.fold(String::new(), |text, row| text + &row[0] + "\n");
             output::print(&names)?;
         }
-        Output::Table => {
-            output::print(&output::table(&["SANDBOX", "RESULT", "EXPIRES"], &rows))?;
+        Output::Table | Output::Wide => {
+            let mut heading = vec!["SANDBOX", "RESULT", "EXPIRES"];
+            if format == Output::Wide {
+                heading.extend(WIDE);
+            }
+            output::print(&output::table(&heading, &rows))?;
         }
     }
     let failed = codes.iter().filter(|code| **code != 0).count();

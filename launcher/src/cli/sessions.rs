@@ -19,7 +19,7 @@ pub fn reserve(args: &Reserve, format: Output) -> Result<(), Failed> {
             &json!({ "sandbox": sandbox, "launchId": launch_id }),
         ),
         Output::Name => output::print(&format!("{sandbox}\n")),
-        Output::Table => output::print(&output::table(
+        Output::Table | Output::Wide => output::print(&output::table(
             &["SANDBOX", "LAUNCH ID"],
             &[vec![sandbox, launch_id]],
         )),
@@ -37,25 +37,47 @@ pub async fn list(global: &Global) -> Result<(), Failed> {
                 .fold(String::new(), |text, name| text + name + "\n");
             output::print(&names)
         }
-        Output::Table => {
-            let rows: Vec<_> = sessions.iter().map(row).collect();
-            output::print(&output::table(
-                &["SANDBOX", "SESSION", "STATE", "AGE", "EXPIRES IN", "IMAGE"],
-                &rows,
-            ))
+        Output::Table | Output::Wide => {
+            let wide = global.output == Output::Wide;
+            let rows: Vec<_> = sessions.iter().map(|one| row(one, wide)).collect();
+            output::print(&output::table(&COLUMNS[..if wide { 10 } else { 6 }], &rows))
         }
     }
 }
 
-fn row(session: &Session) -> Vec<String> {
-    vec![
+/// Of a list; a narrow one has the first six.
+const COLUMNS: [&str; 10] = [
+    "SANDBOX",
+    "SESSION",
+    "STATE",
+    "AGE",
+    "EXPIRES IN",
+    "IMAGE",
+    "NODE",
+    "OWNER",
+    "POD UID",
+    "LAUNCH ID",
+];
+
+fn row(session: &Session, wide: bool) -> Vec<String> {
+    let mut cells = vec![
         session.sandbox.clone(),
         shared(session).unwrap_or_else(|| "-".to_owned()),
         session.state.clone(),
         output::distance(session.created.as_deref()),
         output::distance(session.expires.as_deref()),
         session.image.clone().unwrap_or_else(|| "-".to_owned()),
-    ]
+    ];
+    if wide {
+        let more = [
+            &session.node,
+            &session.owner,
+            &session.pod_uid,
+            &session.launch_id,
+        ];
+        cells.extend(more.map(|cell| cell.clone().unwrap_or_else(|| "-".to_owned())));
+    }
+    cells
 }
 
 /// The session, when it is a shared one.
@@ -72,7 +94,7 @@ pub async fn status(global: &Global, name: &str) -> Result<(), Failed> {
     match global.output {
         Output::Json | Output::Yaml => output::data(global.output, &session),
         Output::Name => output::print(&format!("{}\n", session.sandbox)),
-        Output::Table => output::print(&details(&session)),
+        Output::Table | Output::Wide => output::print(&details(&session)),
     }
 }
 
@@ -159,8 +181,8 @@ pub fn say_deleted(name: &str, done: Deleted, format: Output) -> Result<(), Fail
             output::data(format, &json!({ "sandbox": name, "deleted": done }))
         }
         Output::Name => output::print(&format!("{name}\n")),
-        Output::Table if done == Deleted::Gone => output::print(&format!("{name} deleted\n")),
-        Output::Table => output::print(&format!("{name} was gone already\n")),
+        _ if done == Deleted::Gone => output::print(&format!("{name} deleted\n")),
+        Output::Table | Output::Wide => output::print(&format!("{name} was gone already\n")),
     }
 }
 

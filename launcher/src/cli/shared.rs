@@ -52,7 +52,7 @@ async fn create(global: &Global, args: &SessionCreate) -> Result<(), Failed> {
     match global.output {
         Output::Json | Output::Yaml => output::data(global.output, &session),
         Output::Name => output::print(&format!("{}\n", session.session)),
-        Output::Table => {
+        Output::Table | Output::Wide => {
             let row = vec![session.session.clone(), lives_until(&session)];
             output::print(&output::table(&["SESSION", "EXPIRES"], &[row]))
         }
@@ -102,7 +102,7 @@ async fn list(global: &Global) -> Result<(), Failed> {
             });
             output::print(&names)
         }
-        Output::Table => {
+        Output::Table | Output::Wide => {
             let rows: Vec<_> = sessions.iter().map(row).collect();
             output::print(&output::table(
                 &["SESSION", "STATE", "SANDBOXES", "AGE", "EXPIRES"],

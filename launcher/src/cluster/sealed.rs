@@ -35,8 +35,9 @@ impl Cluster {
     /// own after an answer that was lost, or by that of a Pod of before.
     ///
     /// # Errors
-    /// [`Error::Leftover`] while one of before is there, which the collector
-    /// takes; [`Error::Exists`] when it is something else.
+    /// [`Error::Leftover`] when it is that of another Pod of this name: the
+    /// collector takes it, if `pod` is the one that is there. [`Error::Exists`]
+    /// when it is something else.
     pub(crate) async fn create_secret(
         &self,
         secret: &Secret,
@@ -69,7 +70,7 @@ impl Cluster {
                     return Ok(found.uid.unwrap_or_default());
                 }
                 *in_doubt = false;
-                // The Pod that it belongs to had our Pod's name, and is gone.
+                // Of a Pod of the same name: two are never there at a time.
                 let ours = found.labels.is_some_and(|l| l.contains_key(SESSION));
                 let of_pod = owners.iter().any(|o| o.kind == "Pod" && o.name == pod.name);
                 return Err(if ours && of_pod {

@@ -97,7 +97,7 @@ impl Run<'_> {
         self.made.anchor = Tried::Sent(self.spec.sandbox.clone());
         let mut patience = Patience::new(deadline);
         let mut in_doubt = false;
-        let record = Record::launching(&self.spec, self.made.generation, &self.made.attempt);
+        let record = self.launching(self.made.generation);
         loop {
             let expires = after(self.spec.budgets.total + SLACK);
             let wanted = manifest::service(&record, expires);
@@ -142,12 +142,11 @@ impl Run<'_> {
             if runs.is_none() && done {
                 return Err(stop::without_pod(&name).into());
             }
-            if runs.is_some() && self.token.is_new() {
+            if runs.is_some() && self.has_another_token(&record) {
                 return Err(stop::other_token(&name).into());
             }
             if runs.is_none() {
-                let next = record.generation + 1;
-                record = Record::launching(&self.spec, next, &self.made.attempt);
+                record = self.launching(record.generation + 1);
             }
             record.attempt.clone_from(&self.made.attempt);
             match self.take(&holder, &record, deadline).await {
@@ -284,6 +283,22 @@ impl Run<'_> {
         }
         self.take_turn().await;
         Ok(())
+    }
+
+    /// The record this attempt begins with.
+    pub(super) fn launching(&self, generation: u32) -> Record {
+        Record {
+            token_check: self.token.check(&self.spec.launch_id),
+            ..Record::launching(&self.spec, generation, &self.made.attempt)
+        }
+    }
+
+    /// Whether the sandbox of this record has another token than this launch. A
+    /// callback's is not known, and was that of the sandbox.
+    fn has_another_token(&self, record: &Record) -> bool {
+        let ours = self.token.check(&self.spec.launch_id);
+        let both = record.token_check.as_ref().zip(ours);
+        self.token.is_new() || both.is_some_and(|(theirs, ours)| *theirs != ours)
     }
 
     /// A generated name that is taken gets a new suffix.

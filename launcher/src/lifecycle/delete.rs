@@ -24,6 +24,7 @@ const AT_ONCE: usize = 16;
 /// How a deletion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Deleted {
     /// It was there and is gone.
     Gone,

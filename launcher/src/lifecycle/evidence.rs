@@ -32,11 +32,7 @@ pub(super) async fn collect(
         }
     }
     let events = cluster.events(&pod.uid, deadline).await;
-    failure.events = read(events, &mut unread)
-        .unwrap_or_default()
-        .iter()
-        .map(|event| token.redact(&one_line(event)))
-        .collect();
+    failure.events = told(read(events, &mut unread), token);
     failure.report = fatal.report.map(|report| match token.known() {
         Some(token) => report.redacted(token),
         None => report,
@@ -55,6 +51,29 @@ pub(super) async fn collect(
     failure.message = token.redact(&failure.message);
     failure.unread = unread;
     failure
+}
+
+/// A failure that is not the Pod's own, with the events of the Pod, which
+/// outlive it.
+pub(super) async fn events(
+    cluster: &Cluster,
+    pod: &Owner,
+    mut failure: Failure,
+    token: &TokenSource,
+) -> Failure {
+    // Nobody answers, so nobody is asked.
+    if !matches!(failure.reason, Reason::Unreachable | Reason::Unauthorized) {
+        let deadline = Deadline::after(BOUND).unless_unreachable();
+        let events = cluster.events(&pod.uid, deadline).await;
+        failure.events = told(read(events, &mut failure.unread), token);
+    }
+    failure
+}
+
+fn told(events: Option<Vec<Event>>, token: &TokenSource) -> Vec<String> {
+    let events = events.unwrap_or_default();
+    let lines = events.iter().map(one_line);
+    lines.map(|line| token.redact(&line)).collect()
 }
 
 /// What was read. What may be there and could not be read is noted; that there

@@ -16,7 +16,7 @@ use super::cleanup::{Held, Made, Tried};
 use super::engine::Engine;
 use super::evidence;
 use super::holder::Kind;
-use super::owner::Lost;
+use super::owner::{Lost, Owners};
 use super::shared::Known;
 use super::stop::{self, Stop};
 use crate::cluster::{Cluster, Deadline};
@@ -59,7 +59,7 @@ pub(crate) async fn launch(
         token: order.token,
         rename: order.rename,
         session: None,
-        renewed: false,
+        owners: &engine.owners,
         waited: Duration::ZERO,
         adopted: false,
         progress: &progress,
@@ -77,7 +77,6 @@ pub(crate) async fn launch(
         Ok(session) => {
             run.session = session;
             let lost = run.owner().and_then(|owner| engine.owners.renewed(owner));
-            run.renewed = lost.is_some();
             tokio::select! {
                 biased;
                 () = cancelled.wait() => Err(Stop::Cancelled),
@@ -157,8 +156,7 @@ pub(super) struct Run<'a> {
     pub(super) rename: bool,
     /// The shared session it goes into.
     pub(super) session: Option<Arc<Known>>,
-    /// Whether this process renews the owner all along.
-    renewed: bool,
+    owners: &'a Owners,
     /// How much of the schedule budget went for refused creations.
     pub(super) waited: Duration,
     pub(super) adopted: bool,
@@ -173,10 +171,10 @@ impl Run<'_> {
     async fn steps(&mut self, deadline: Deadline) -> Result<Launched, Stop> {
         let mut timings = Timings::default();
         self.take_turn().await;
-        if let Some(owner) = self.spec.owner.clone().filter(|_| !self.renewed) {
+        if let Some(owner) = &self.spec.owner {
             // Before its first session, so that none names a Lease that is not there.
             let reach = deadline.unless_unreachable();
-            Box::pin(super::owner::ensure(self.cluster, &owner, false, reach)).await?;
+            Box::pin(self.owners.ensure(self.cluster, owner, reach)).await?;
         }
         let (holder, pod, seen, earlier) = match Box::pin(self.claim(deadline)).await? {
             Claim::Make(anchor) => {
@@ -260,7 +258,7 @@ impl Run<'_> {
         };
         Record {
             secret_uid,
-            ..Record::launching(&self.spec, self.made.generation, &self.made.attempt)
+            ..self.launching(self.made.generation)
         }
     }
 
@@ -278,6 +276,9 @@ impl Run<'_> {
         let mut failure = match (stop, &self.made.pod) {
             (Stop::Fatal(fatal), Tried::Yes(pod)) => {
                 evidence::collect(self.cluster, pod, *fatal, &self.token).await
+            }
+            (stop, Tried::Yes(pod)) if !matches!(stop, Stop::Cancelled) => {
+                evidence::events(self.cluster, pod, stop.into_failure(), &self.token).await
             }
             (stop, _) => stop.into_failure(),
         };

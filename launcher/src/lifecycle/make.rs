@@ -14,7 +14,7 @@ use super::launch::{Run, SLACK, after, owner_of};
 use super::stop::{self, Stop};
 use crate::cluster::{Deadline, Error, Pause};
 use crate::launching::LaunchEvent;
-use crate::manifest::{self, LAUNCH_ID, Owner, Record, TOKEN_GATE};
+use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
 use crate::token::{Token, TokenSource};
 use crate::watch::{Stage, Subscription};
@@ -191,6 +191,12 @@ impl Run<'_> {
             if !in_doubt {
                 self.made.secret = Tried::No;
             }
+            if matches!(error, Error::Leftover { .. }) {
+                // It may be the other way round: of a Pod that took the place of ours.
+                let now = self.cluster.pod(&owner.name, deadline).await?;
+                let ours = now.filter(|now| now.uid().as_ref() == Some(&owner.uid));
+                ours.ok_or_else(stop::gone)?;
+            }
             self.wait_out(&mut patience, error).await?;
         };
         self.say_created("secret", &name);
@@ -207,7 +213,7 @@ impl Run<'_> {
         if self.session.is_none() {
             return Ok(made);
         }
-        let record = Record::launching(&self.spec, generation, &self.made.attempt);
+        let record = self.launching(generation);
         let expires = after(self.spec.budgets.total + SLACK);
         Ok(manifest::with_record(made, &record, expires))
     }

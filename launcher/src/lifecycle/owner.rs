@@ -6,13 +6,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Deadline, Error};
 use crate::launching::Cancelled;
@@ -26,11 +28,16 @@ const EVERY: Duration = Duration::from_secs(DURATION.as_secs() / 3);
 /// Why the Lease of a process is its no longer; empty while it is.
 pub(crate) type Lost = watch::Receiver<Option<String>>;
 
-/// The owners this process renews, by the name of their Lease. Clones are one.
+/// The owners of a process' sessions, by the name of their Lease: those it
+/// renews, and others it has launched under. Clones are one.
 #[derive(Clone, Default)]
 pub(crate) struct Owners {
     all: Arc<Mutex<HashMap<String, Lost>>>,
+    others: Arc<Mutex<HashMap<String, Ensured>>>,
 }
+
+/// A Lease that is being made or renewed, or was: since when, and how it went.
+type Ensured = (Instant, Shared<BoxFuture<'static, Result<(), Error>>>);
 
 impl Owners {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Lost>> {
@@ -41,6 +48,35 @@ impl Owners {
     /// renew it.
     pub(crate) fn renewed(&self, name: &str) -> Option<Lost> {
         self.lock().get(name).cloned()
+    }
+
+    /// Makes the Lease of a deployment, or renews it, unless this process renews
+    /// it all along: once for all that are launched while it lasts.
+    pub(crate) async fn ensure(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if self.renewed(name).is_some() {
+            return Ok(());
+        }
+        let ensured = {
+            let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = others.get(name).filter(|(since, ensured)| {
+                since.elapsed() < DURATION && !matches!(ensured.peek(), Some(Err(_)))
+            });
+            if let Some((_, ensured)) = known {
+                ensured.clone()
+            } else {
+                let (cluster, lease) = (cluster.clone(), name.to_owned());
+                let work = async move { ensure(&cluster, &lease, false, deadline).await.map(drop) };
+                let ensured = work.boxed().shared();
+                others.insert(name.to_owned(), (Instant::now(), ensured.clone()));
+                ensured
+            }
+        };
+        ensured.await
     }
 
     pub(crate) fn insert(&self, name: String, lost: Lost) {
@@ -77,13 +113,13 @@ fn lease(name: &str, kind: &str) -> Lease {
     }
 }
 
-/// Makes the Lease, or renews the one that is there; its uid.
+/// Makes the Lease, or renews the one that is there.
 pub(crate) async fn ensure(
     cluster: &Cluster,
     name: &str,
     attached: bool,
     deadline: Deadline,
-) -> Result<Option<String>, Error> {
+) -> Result<ObjectMeta, Error> {
     let kind = if attached { "process" } else { "deployment" };
     let wanted = lease(name, kind);
     let api = cluster.renewal_api::<Lease>();
@@ -93,11 +129,11 @@ pub(crate) async fn ensure(
         // The same POST again is harmless: it is there, or it is not.
         let create = cluster.repeat(call, deadline, || api.create(&post, &wanted));
         match create.await {
-            Ok(made) => return Ok(made.uid()),
+            Ok(made) => return Ok(made.metadata),
             Err(Error::Exists { .. }) => match renew(cluster, name, None, deadline).await {
                 // Deleted between the two calls.
                 Err(Error::NotFound { .. }) => {}
-                done => return done.map(|lease| lease.uid()),
+                done => return done.map(|lease| lease.metadata),
             },
             Err(error) => return Err(error),
         }
@@ -129,7 +165,7 @@ async fn renew(
 pub(crate) async fn keep(
     cluster: Cluster,
     name: String,
-    uid: Option<String>,
+    mut seen: ObjectMeta,
     attached: bool,
     lost: watch::Sender<Option<String>>,
     stop: Cancelled,
@@ -139,8 +175,9 @@ pub(crate) async fn keep(
             () = stop.wait() => break,
             () = tokio::time::sleep(EVERY) => {}
         }
-        match renew(&cluster, &name, uid.as_deref(), Deadline::after(DURATION)).await {
-            Ok(_) => {}
+        let uid = seen.uid.as_deref();
+        match renew(&cluster, &name, uid, Deadline::after(DURATION)).await {
+            Ok(renewed) => seen = renewed.metadata,
             // Gone, or another one in its place.
             Err(
                 error @ (Error::NotFound { .. } | Error::Conflict { .. } | Error::Invalid { .. }),
@@ -153,15 +190,32 @@ pub(crate) async fn keep(
             Err(error) => tracing::warn!(%error, "lease not renewed"),
         }
     }
-    if attached {
+    if attached && let Err(error) = delete(&cluster, &name, seen).await {
+        tracing::warn!(%error, "lease not deleted; the sweep takes it");
+    }
+}
+
+/// Deletes a Lease as it was seen last.
+async fn delete(cluster: &Cluster, name: &str, mut seen: ObjectMeta) -> Result<(), Error> {
+    let deadline = Deadline::after(DURATION);
+    loop {
         let exactly = Preconditions {
-            uid,
-            resource_version: None,
+            uid: seen.uid.clone(),
+            resource_version: seen.resource_version.clone(),
         };
-        let deadline = Deadline::after(DURATION);
-        let deleted = cluster.delete::<Lease>("leases", &name, exactly, deadline);
-        if let Err(error) = deleted.await {
-            tracing::warn!(%error, "lease not deleted; the sweep takes it");
+        let deleted = cluster.delete::<Lease>("leases", name, exactly, deadline);
+        match deleted.await {
+            Err(Error::Conflict { .. }) => {}
+            done => return done.map(drop),
+        }
+        // By a renewal whose answer was lost, or by somebody: as it is now, if it
+        // is the same one.
+        match renew(cluster, name, seen.uid.as_deref(), deadline).await {
+            Ok(renewed) => seen = renewed.metadata,
+            Err(Error::NotFound { .. } | Error::Conflict { .. } | Error::Invalid { .. }) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         }
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn other_token(sandbox: &str) -> Failure {
     Failure::new(
         Reason::AlreadyLaunched,
         format!(
-            "{sandbox} was launched before with this launch id, and its host has the token of that launch, not a new one"
+            "{sandbox} was launched before with this launch id, and its host has the token of that launch, not this one"
         ),
         format!(
             "launch again with that token (--token-file, or the same --token-out file), or delete it first: podcradle delete {sandbox}"

@@ -2,17 +2,21 @@
 //! not refused.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::overlay::random::{change, overlay};
 use super::random::{SANDBOX, host, spec};
-use super::{Owner, TOKEN_GATE, labels, pod, secret};
+use super::{Owner, Record, TOKEN_GATE, labels, network_policy, pod, secret, service};
 use crate::name;
-use crate::spec::SandboxSpec;
+use crate::spec::{METADATA, SandboxSpec};
 use crate::token::Token;
 
 fn owner() -> Owner {
@@ -120,6 +124,103 @@ fn ours(spec: &SandboxSpec, pod: &Pod) {
     assert!(gates.unwrap().iter().any(|gate| gate.name == TOKEN_GATE));
 }
 
+/// What an API server takes for a label.
+fn labelled(spec: &SandboxSpec, metadata: &ObjectMeta) {
+    let found = metadata.labels.as_ref().unwrap();
+    for (key, value) in labels(spec, 1) {
+        assert_eq!(found.get(&key), Some(&value), "{key}");
+    }
+    let word = |text: &str| {
+        let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let ends = end(text.chars().next()) && end(text.chars().next_back());
+        text.len() <= 63 && ends && text.chars().all(inner)
+    };
+    for (key, value) in found {
+        let (prefix, name) = key.rsplit_once('/').unwrap_or(("a", key));
+        assert_eq!(name::check_rfc1123_subdomain(prefix), Ok(()), "{key}");
+        assert!(
+            word(name) && (value.is_empty() || word(value)),
+            "{key}={value}"
+        );
+    }
+}
+
+/// The root of it all: no way in, and in nobody's hands.
+fn anchor(spec: &SandboxSpec, service: &Service) {
+    labelled(spec, &service.metadata);
+    let name = service.metadata.name.as_ref().unwrap();
+    assert_eq!(name, &spec.sandbox);
+    assert_eq!(name::check_rfc1035_label(name, 63), Ok(()), "{name}");
+    assert_eq!(service.metadata.owner_references, None);
+    let made = service.spec.as_ref().unwrap();
+    assert_eq!(made.cluster_ip.as_deref(), Some("None"));
+    assert!(made.selector.is_none() && made.ports.is_none(), "{made:?}");
+    assert!(json!(service.metadata.annotations).to_string().len() < 16_000);
+}
+
+/// An address and how many bits of it are the network's.
+fn network(cidr: &str) -> (IpAddr, u32) {
+    let (address, width) = cidr.split_once('/').unwrap();
+    let (address, width): (IpAddr, u32) = (address.parse().unwrap(), width.parse().unwrap());
+    assert!(width <= if address.is_ipv4() { 32 } else { 128 }, "{cidr}");
+    (address, width)
+}
+
+/// Whether the network of `outer` has the address: both as text of their bits,
+/// so in another way than the policy is made.
+fn has(outer: &str, address: IpAddr) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => format!("{:032b}", address.to_bits()),
+        IpAddr::V6(address) => format!("{:0128b}", address.to_bits()),
+    };
+    let (network, width) = network(outer);
+    let width = usize::try_from(width).unwrap();
+    network.is_ipv4() == address.is_ipv4() && bits(network)[..width] == bits(address)[..width]
+}
+
+/// Nothing comes in, nothing goes out to metadata, and it goes with its anchor.
+fn shut(spec: &SandboxSpec, policy: &NetworkPolicy) {
+    labelled(spec, &policy.metadata);
+    assert_eq!(policy.metadata.name.as_ref(), Some(&spec.sandbox));
+    let owners = policy.metadata.owner_references.as_deref().unwrap();
+    assert!(
+        matches!(owners, [one] if one.uid == owner().uid),
+        "{owners:?}"
+    );
+    let made = policy.spec.as_ref().unwrap();
+    let kinds = made.policy_types.as_deref().unwrap();
+    assert_eq!(kinds, ["Ingress", "Egress"]);
+    assert_eq!(made.ingress, None);
+    let selected = made.pod_selector.as_ref().unwrap();
+    assert!(selected.match_expressions.is_none());
+    let all = labels(spec, 1);
+    let selected = selected.match_labels.as_ref().unwrap();
+    assert!(!selected.is_empty() && selected.iter().all(|(k, v)| all.get(k) == Some(v)));
+    let mut open = Vec::new();
+    for rule in made.egress.iter().flatten() {
+        // One without peers would allow everything.
+        let peers = rule.to.as_deref().unwrap();
+        assert!(!peers.is_empty(), "{rule:?}");
+        for block in peers.iter().filter_map(|peer| peer.ip_block.as_ref()) {
+            let (_, width) = network(&block.cidr);
+            for cut in block.except.iter().flatten() {
+                let (address, narrow) = network(cut);
+                assert!(has(&block.cidr, address) && narrow > width, "{block:?}");
+            }
+            let cut = |address| block.except.iter().flatten().any(|cut| has(cut, address));
+            for metadata in METADATA {
+                assert!(!has(&block.cidr, metadata) || cut(metadata), "{block:?}");
+            }
+            open.push(&block.cidr);
+        }
+    }
+    let wanted = spec.network_policy.iter().flat_map(|policy| &policy.egress);
+    for range in wanted {
+        assert!(open.contains(&range), "{range} is not open: {open:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_valid_spec_makes_valid_objects(spec in spec()) {
@@ -130,6 +231,13 @@ proptest! {
         let secret = secret(&spec, 1, &owner(), &Token::random());
         prop_assert!(name::check_rfc1123_subdomain(secret.metadata.name.as_ref().unwrap()).is_ok());
         prop_assert_eq!(secret.metadata.owner_references.unwrap().len(), 1);
+        let record = Record::launching(&spec, 1, "attempt");
+        anchor(&spec, &service(&record, Timestamp::UNIX_EPOCH));
+        let policy = network_policy(&spec, 1, &owner());
+        prop_assert_eq!(policy.is_some(), spec.network_policy.is_some());
+        if let Some(policy) = policy {
+            shut(&spec, &policy);
+        }
     }
 
     #[test]

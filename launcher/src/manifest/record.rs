@@ -29,6 +29,9 @@ pub struct Record {
     /// Which process' attempt at the launch holds it.
     #[serde(default)]
     pub attempt: String,
+    /// By what the token is told from another one; absent where nobody has it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub token_check: Option<String>,
     /// What is under way; absent once it is done.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub operation: Option<Operation>,
@@ -59,6 +62,7 @@ impl Record {
             spec: without_values(spec),
             generation,
             attempt: attempt.to_owned(),
+            token_check: None,
             operation: Some(Operation::Launch),
             pod_uid: None,
             secret_uid: None,

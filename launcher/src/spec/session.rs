@@ -74,7 +74,10 @@ impl Merged {
     /// Whether `field` was asked for by whoever asked for `other`, or over them.
     fn is_asked_with(&self, field: &str, other: &str) -> bool {
         let (origin, other) = (self.origin(field), self.origin(other));
-        matches!(origin, Origin::Flag(_)) || (origin == other && *origin != Origin::Default)
+        match (origin, other) {
+            (Origin::Flag(_), _) | (Origin::Variable(_), Origin::Variable(_)) => true,
+            _ => origin == other && *origin != Origin::Default,
+        }
     }
 
     pub(super) fn owner_or_ttl(&self, spec: &SandboxSpec, problems: &mut Vec<Problem>) {

@@ -86,6 +86,11 @@ impl TokenSource {
         self.known().is_some_and(Token::is_new)
     }
 
+    /// What tells it from another one, where that matters.
+    pub(crate) fn check(&self, launch_id: &str) -> Option<String> {
+        self.known().and_then(|token| token.check(launch_id))
+    }
+
     /// `text` without the token; as it is while nobody knows one.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.known()

@@ -18,7 +18,7 @@ pub struct Policy<'a> {
 }
 
 /// A JSON patch of a Pod, as CEL: nothing else may set a command, a list.
-pub const NEVER_READY: &str = r#"[JSONPatch{
+const NEVER_READY: &str = r#"[JSONPatch{
     op: "add", path: "/spec/containers/0/readinessProbe",
     value: Object.spec.containers.readinessProbe{
         exec: Object.spec.containers.readinessProbe.exec{command: ["false"]}

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use podcradle_tests::e2e::{Actor, Arch, Cluster, Running, WATCHDOG};
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Running, WATCHDOG, audit};
 use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, skip};
 use rustix::process::Signal;
@@ -79,6 +79,7 @@ fn copies(arch: Arch) -> Outcome {
         .option(&["--count", "3", "--token-out", &tokens.to_string_lossy()])
         .host(&["sleep", "1000"]);
     let results = launch.try_run()?.with_code(0)?.json()?;
+    watched(&actor)?;
     let mut found = std::collections::BTreeSet::new();
     for result in results.as_array().into_iter().flatten() {
         let name = result["sandbox"].as_str().unwrap_or_default();
@@ -89,6 +90,23 @@ fn copies(arch: Arch) -> Outcome {
         gone(&actor, name)?;
     }
     ensure!(found.len() == 3, "{} different tokens of 3", found.len());
+    Ok(())
+}
+
+/// One watch for all, which was that of the first alone until there was a
+/// second; nobody is asked for by itself.
+fn watched(actor: &Actor) -> Outcome {
+    let Ok(log) = actor.cluster.audit.as_ref() else {
+        // Of a cluster that is none of ours nobody counts.
+        return Ok(());
+    };
+    let requests = audit::requests(log, &actor.credential)?;
+    let count = |call: &str| requests.iter().filter(|one| one.short() == call).count();
+    let (watches, creates) = (count("watch pods"), count("create pods"));
+    ensure!(creates == 3, "{creates} Pods were made");
+    ensure!((1..=2).contains(&watches), "{watches} watches for three");
+    let reads = count("get pods") + count("list pods");
+    ensure!(reads == 0, "{reads} reads of Pods");
     Ok(())
 }
 

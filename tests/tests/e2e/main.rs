@@ -30,6 +30,7 @@ mod shared;
 mod spec;
 mod stop;
 mod transport;
+mod wanted;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ("input", input::TESTS),
         ("manifest", manifest::TESTS),
         ("fields", fields::TESTS),
+        ("wanted", wanted::TESTS),
         ("inject", inject::TESTS),
         ("policy", policy::TESTS),
         ("secrecy", secrecy::TESTS),

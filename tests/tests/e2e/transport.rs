@@ -291,10 +291,16 @@ fn certificate(arch: Arch) -> Outcome {
     if !text.contains("client-certificate") {
         return Err(skip("the cluster's kubeconfig has no client certificate"));
     }
-    let mut command = actor.podcradle(&["list", "-n", NAMESPACE]);
-    command.env("KUBECONFIG", kubeconfig);
-    Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?;
-    Ok(())
+    let name = actor.reserve("certificate")?;
+    let launch = actor.launch(&name).option(&["-n", NAMESPACE]);
+    for mut command in [
+        launch.host(&["sleep", "1000"]).command(),
+        actor.podcradle(&["delete", &name, "-n", NAMESPACE]),
+    ] {
+        command.env("KUBECONFIG", kubeconfig);
+        Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?;
+    }
+    gone(&actor, &name)
 }
 
 /// The API server at an address that is not the loopback, which no proxy is

@@ -122,7 +122,16 @@ fn other_token() -> Outcome {
     let before = all(&bed);
     let failure = failed(bed.launch_spec(spec())?)?;
     ensure!(failure.reason == Reason::AlreadyLaunched, "{failure:?}");
+    let other = Token::read("the test", &b"another-of-the-callers"[..])?;
+    let failure = failed(wait(bed.launcher.launch(spec(), other)?)?)?;
+    ensure!(failure.reason == Reason::AlreadyLaunched, "{failure:?}");
     ensure!(all(&bed) == before, "something was changed");
+    let text = before.iter().filter(|made| made["data"].is_null());
+    let text = text.map(Value::to_string).collect::<String>();
+    ensure!(!text.contains("the-callers-own"), "the token: {text}");
+    // Nobody wants to know this one.
+    let same = launched(wait(bed.launcher.launch(spec(), Token::untold())?)?)?;
+    ensure!(same.adopted, "{same:?}");
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod log;
 mod many;
 mod owner;
 mod program;
+mod progress;
 mod reach;
 mod say;
 mod secret;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     many::add(&mut suite);
     owner::add(&mut suite);
     program::add(&mut suite);
+    progress::add(&mut suite);
     reach::add(&mut suite);
     say::add(&mut suite);
     secret::add(&mut suite);

@@ -1,8 +1,11 @@
 //! Many launches of one process: one watch for all, so many at a time, and one
 //! that fails is nobody else's failure.
 
+use std::future::ready;
+
+use futures::StreamExt as _;
 use podcradle_launcher::token::Token;
-use podcradle_launcher::{Launches, Outcome as Launch, Reason, SandboxSpec};
+use podcradle_launcher::{LaunchEvent, Launches, Outcome as Launch, Reason, SandboxSpec};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::{Fault, Seen, going_well, status};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
@@ -12,6 +15,7 @@ use super::support::{Bed, failed, launched, wait};
 
 pub fn add(suite: &mut Suite) {
     suite.test("many_launches_share_one_watch_on_all_pods", share);
+    suite.test("what_happens_is_a_stream_for_one_and_for_many", streams);
     suite.test("no_more_are_under_way_than_asked_for", bounded);
     suite.test("one_that_fails_leaves_the_others_alone", one_fails);
     suite.test("a_cancel_of_many_keeps_those_that_are_done", cancelled);
@@ -94,6 +98,41 @@ fn share() -> Outcome {
     let lists = count(&bed, "GET pods");
     ensure!(lists == 0, "{lists} reads of Pods");
     ensure!(bed.api.objects().len() == 60, "{:?}", bed.api.objects());
+    Ok(())
+}
+
+/// Told by the combinators of any stream, to its end.
+fn streams() -> Outcome {
+    let told = [
+        ("service", "podcradle-many-000000"),
+        ("pod", "podcradle-many-000000"),
+        ("secret", "podcradle-many-000000-g1-token"),
+    ];
+    let told = told.map(|(kind, name)| {
+        let name = name.to_owned();
+        LaunchEvent::Created { kind, name }
+    });
+    let bed = Bed::well()?;
+    let (spec, token, _) = wanted(1).remove(0);
+    let mut launch = bed.launcher.launch(spec, token)?;
+    let events = launch.events().ok_or("no events")?;
+    ensure!(launch.events().is_none(), "they are given twice");
+    let (outcome, events) = wait(futures::future::join(launch, events.collect::<Vec<_>>()))?;
+    launched(outcome)?;
+    ensure!(events.starts_with(&told), "events: {events:?}");
+    ensure!(
+        events.last() == Some(&LaunchEvent::Ready),
+        "events: {events:?}"
+    );
+
+    let bed = Bed::well()?;
+    let mut launches = bed.launcher.launch_many(wanted(3), 50)?;
+    let events = launches.events().ok_or("no events")?;
+    all(launches)?;
+    let ready = events.filter(|(_, event)| ready(*event == LaunchEvent::Ready));
+    let mut ready: Vec<_> = wait(ready.map(|(which, _)| which).collect())?;
+    ready.sort_unstable();
+    ensure!(ready == [0, 1, 2], "ready: {ready:?}");
     Ok(())
 }
 

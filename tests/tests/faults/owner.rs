@@ -5,14 +5,24 @@ use podcradle_launcher::token::Token;
 use podcradle_launcher::{Reason, SandboxSpec, name};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
-use podcradle_tests::harness::{Outcome, Suite};
+use podcradle_tests::harness::{Outcome, Stop, Suite};
 use serde_json::json;
 
+use super::many;
 use super::support::{Bed, NAME, failed, launched, spec, wait};
 
 pub fn add(suite: &mut Suite) {
     suite.test("an_owner_is_made_before_its_first_session", made_first);
     suite.test("an_owner_that_is_there_is_renewed_once", renewed);
+    suite.test("an_owner_is_renewed_once_for_many_launches", once_for_many);
+    suite.test(
+        "an_owner_that_cannot_be_made_ends_all_its_launches",
+        refused,
+    );
+    suite.test(
+        "a_lease_that_was_written_meanwhile_is_deleted_as_it_is_now",
+        written,
+    );
     suite.test(
         "a_process_that_renews_its_owner_writes_no_lease_a_launch",
         apart,
@@ -83,6 +93,76 @@ fn renewed() -> Outcome {
     );
     let lease = bed.api.object("leases", "team-a");
     ensure!(lease["spec"]["renewTime"] != before, "{lease}");
+    Ok(())
+}
+
+/// So many launches under one owner.
+fn many_owned(bed: &Bed) -> Result<Vec<podcradle_launcher::Outcome>, Stop> {
+    let wanted = (0..20).map(|n| {
+        let spec = SandboxSpec {
+            sandbox: format!("podcradle-faults-{n}"),
+            launch_id: format!("id-{n}"),
+            ..owned("team-a")
+        };
+        (spec, Token::random(), false)
+    });
+    many::all(bed.launcher.launch_many(wanted.collect(), 20)?)
+}
+
+fn once_for_many() -> Outcome {
+    let bed = Bed::well()?;
+    let before = json!({ "metadata": { "name": "team-a" } });
+    bed.api.put("leases", before);
+    for outcome in many_owned(&bed)? {
+        launched(outcome)?;
+    }
+    launched(bed.launch_spec(owned("team-a"))?)?;
+    let calls = bed.api.calls();
+    let leases: Vec<_> = calls.iter().filter(|c| c.ends_with("leases")).collect();
+    ensure!(leases == ["POST leases", "PATCH leases"], "{leases:?}");
+    ensure!(
+        calls[0] == "POST leases" && calls[1] == "PATCH leases",
+        "{calls:?}"
+    );
+    Ok(())
+}
+
+fn refused() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.script(|_, seen| match seen.resource.as_str() {
+        "leases" => Fault::Refuse(403),
+        _ => Fault::None,
+    });
+    for outcome in many_owned(&bed)? {
+        let failure = failed(outcome)?;
+        ensure!(failure.reason == Reason::Policy, "{failure:?}");
+    }
+    let left = bed.api.objects();
+    ensure!(left.is_empty(), "{left:?}");
+    // It may be possible later.
+    bed.api.script(|_, _| Fault::None);
+    launched(bed.launch_spec(owned("team-a"))?)?;
+    Ok(())
+}
+
+fn written() -> Outcome {
+    let bed = Bed::well()?;
+    let owner = wait(bed.launcher.attach(&name::of_process()))??;
+    let lease = owner.name().to_owned();
+    bed.api.change("leases", &lease, |lease| {
+        lease["spec"]["leaseTransitions"] = json!(1);
+    });
+    drop(owner);
+    bed.shut_down()?;
+    let (left, calls) = (bed.api.objects(), bed.api.calls());
+    ensure!(left.is_empty(), "{left:?}");
+    let expected = [
+        "POST leases",
+        "DELETE leases",
+        "PATCH leases",
+        "DELETE leases",
+    ];
+    ensure!(calls == expected, "{calls:?}");
     Ok(())
 }
 

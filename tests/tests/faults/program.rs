@@ -23,6 +23,8 @@ const RELEASE: u64 = 30 << 20;
 pub fn add(suite: &mut Suite) {
     suite.test("a_terminal_shows_one_live_line_a_sandbox", live);
     suite.test("nobody_to_tell_is_no_reason_to_leave_anything", unheard);
+    suite.test("a_terminal_that_is_gone_leaves_nothing", hung_up);
+    suite.test("a_terminal_that_is_gone_ends_nothing_under_nohup", nohup);
     suite.test("what_never_began_is_told_as_data_too", || {
         let bed = Bed::well()?;
         bed.api.script(once("POST", "leases", Fault::Refuse(403)));
@@ -191,6 +193,57 @@ fn live() -> Outcome {
         output.stdout == format!("{NAME}\n").as_bytes(),
         "{output:?}"
     );
+    Ok(())
+}
+
+/// An ssh that breaks off: what is said goes nowhere, and the signal comes twice.
+fn hung_up() -> Outcome {
+    for options in [&[][..], &["--attach"]] {
+        let bed = Bed::well()?;
+        bed.api.kubelet(Vec::new());
+        let pty = Pty::open()?;
+        let mut command = program(&bed)?;
+        command.args(options).stdin(Stdio::null());
+        command.stdout(pty.far_end()?).stderr(pty.far_end()?);
+        let mut child = command.spawn()?;
+        drop(command);
+        bed.api.wait_for(|so_far| so_far.calls("PATCH pods") > 0)?;
+        // The answer comes after the second signal.
+        bed.api.script(once("DELETE", "services", Fault::Hold));
+        drop(pty);
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or("no pid")?;
+        kill_process(pid, Signal::HUP)?;
+        bed.api
+            .wait_for(|so_far| so_far.calls("DELETE services") > 0)?;
+        kill_process(pid, Signal::HUP)?;
+        bed.api.release();
+        let ended = child.wait()?;
+        ensure!(ended.code() == Some(129), "{options:?}: {ended:?}");
+        bed.api.collect();
+        let left = bed.api.objects();
+        ensure!(left.is_empty(), "{options:?}: {left:?}");
+    }
+    Ok(())
+}
+
+fn nohup() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.kubelet(Vec::new());
+    let launch = program(&bed)?;
+    let mut command = Command::new("nohup");
+    command.arg(launch.get_program()).args(launch.get_args());
+    for (name, value) in launch.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let running = Running::start(&mut command)?;
+    bed.api.wait_for(|so_far| so_far.calls("WATCH pods") > 0)?;
+    running.signal(Signal::HUP)?;
+    bed.api.run_all(podcradle_tests::fakeapi::going_well());
+    running.wait(WATCHDOG)?.with_code(0)?;
     Ok(())
 }
 

@@ -43,11 +43,11 @@ const TRIES: [(&str, &str, &[&str], &[&str]); 6] = [
         &["POST pods", "GET pods"],
         &["POST pods", "GET pods", "POST pods"],
     ),
-    // Nobody may read it: the same again tells.
+    // Nobody may read it: a deletion that is not done tells whose it is.
     (
         "POST",
         "secrets",
-        &["POST secrets", "POST secrets"],
+        &["POST secrets", "POST secrets", "DRY-DELETE secrets"],
         &["POST secrets", "POST secrets"],
     ),
     (

@@ -79,6 +79,10 @@ pub fn add(suite: &mut Suite) {
         "a_failed_clone_is_reported_with_its_log_and_leaves_nothing",
         clone_fails,
     );
+    suite.test(
+        "the_events_of_a_pod_are_told_whatever_ended_its_launch",
+        evidence,
+    );
     suite.test("a_kept_failure_loses_its_token", kept);
     suite.test(
         "a_kept_failure_loses_its_token_whose_answer_was_lost_too",
@@ -298,6 +302,54 @@ fn stripped() -> Outcome {
         "left: {:?}",
         bed.api.objects()
     );
+    Ok(())
+}
+
+/// Not the Pod's own words: it is changed, it is deleted, its watch is refused.
+fn evidence() -> Outcome {
+    type Ends = fn(&Bed);
+    let ends: [(Reason, Ends); 4] = [
+        (Reason::AdmissionChanged, |bed| {
+            bed.api.admission(|resource, object| {
+                if resource == "pods" {
+                    object["spec"]["securityContext"] = Value::Null;
+                }
+            });
+        }),
+        (Reason::Denied, |bed| {
+            bed.api.script(|_, seen| match seen.verb.as_str() {
+                "WATCH" => Fault::Denied,
+                _ => Fault::None,
+            });
+        }),
+        (Reason::Policy, |bed| {
+            bed.api.script(once("POST", "secrets", Fault::Refuse(403)));
+        }),
+        (Reason::DeletedBySomeone, |_| ()),
+    ];
+    for (reason, end) in ends {
+        let bed = Bed::new(Vec::new())?;
+        let event = json!({
+            "metadata": { "name": "odd" }, "involvedObject": {},
+            "type": "Warning", "reason": "Odd", "message": "it is odd",
+        });
+        bed.api.put("events", event);
+        end(&bed);
+        let launch = bed.launcher.launch(spec(), Token::random())?;
+        if reason == Reason::DeletedBySomeone {
+            bed.api.wait_for(|api| api.calls("WATCH pods") == 1)?;
+            bed.api.remove("pods", NAME);
+        }
+        let failure = failed(wait(launch)?)?;
+        ensure!(failure.reason == reason, "{failure:?}");
+        let told = failure.events == ["Warning Odd: it is odd"];
+        ensure!(told && failure.unread.is_empty(), "{failure:?}");
+        ensure!(
+            bed.api.objects().len() == 1,
+            "left: {:?}",
+            bed.api.objects()
+        );
+    }
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use super::super::cleanup::{Made, Tried};
 use super::super::engine::Engine;
 use super::super::holder::{Holder, Kind};
 use super::super::launch::{SLACK, after, plus};
-use super::super::owner;
 use super::super::stop::{self, Stop};
 use super::list::SharedSession;
 use crate::cluster::{Deadline, Error};
@@ -72,12 +71,9 @@ async fn steps(
     let deadline = Deadline::after(timeout);
     let mut reach = deadline.unless_unreachable();
     let owner = spec.owner.clone();
-    if let Some(owner) = owner
-        .as_ref()
-        .filter(|name| engine.owners.renewed(name).is_none())
-    {
+    if let Some(owner) = &owner {
         // Before its session, so that none names a Lease that is not there.
-        owner::ensure(cluster, owner, false, reach).await?;
+        engine.owners.ensure(cluster, owner, reach).await?;
     }
     let anchor = loop {
         let wanted = manifest::session(&spec, &made.launch_id, after(timeout + SLACK));

@@ -222,6 +222,15 @@ fn an_owner_and_a_time_to_live_exclude_each_other() {
         &Layer::default(),
         &document("{image: a, owner: o, ttl: 1h}")
     ));
+    let both: Environment = [("PODCRADLE_OWNER", "o"), ("PODCRADLE_TTL", "1h")]
+        .into_iter()
+        .collect();
+    let found = problems(merge(&Layer::default(), &both, &[&plain]), &both);
+    let found: Vec<_> = found.iter().filter(|l| l.contains("never both")).collect();
+    assert!(
+        found.len() == 1 && found[0].starts_with("PODCRADLE_OWNER"),
+        "{found:?}"
+    );
     // A default time to live, even one of the configuration, gives way.
     assert!(!conflict(
         &flags(&[("owner", "o")]),

@@ -20,6 +20,7 @@ const COPY_HINT: &str =
 
 /// Which part of a launch is under way; each has a budget of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stage {
     /// No node yet.
     Schedule,

@@ -1,16 +1,19 @@
 //! Pods that go although nothing is wrong with their host.
 
-use podcradle_tests::e2e::admission::{NEVER_READY, Policy};
+use podcradle_tests::e2e::admission::Policy;
 use podcradle_tests::e2e::{Arch, NAMESPACE, Running, WATCHDOG};
+use podcradle_tests::ensure;
 use podcradle_tests::harness::{Outcome, Stop, skip};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{Expected, Row, says};
 use crate::Test;
 use crate::failures::gone;
+use crate::manifest::Own;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("a_lifetime_that_runs_out", deadline),
+    ("events_of_a_namesake_are_nobody_s", namesake),
     ("a_pod_that_somebody_deletes", deleted),
     (
         "a_pod_that_somebody_deletes_before_it_has_a_node",
@@ -48,6 +51,49 @@ fn deadline(arch: Arch) -> Outcome {
         hint: "--max-lifetime",
     };
     row.fails(launch.wait(WATCHDOG)?, &expected).map(drop)
+}
+
+/// Another Pod had the name before, or has it elsewhere: its events are not
+/// those of the one that fails.
+fn namesake(arch: Arch) -> Outcome {
+    let row = Row::new(arch, "namesake")?;
+    let (_policy, launch) = waiting(&row)?;
+    let admin = &row.actor.cluster.admin;
+    let pod = admin.one("pod", &row.name)?;
+    let now = jiff::Timestamp::now().to_string();
+    let event = |label: &str, uid: &Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": { "name": format!("{}-{label}", row.name) },
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "namespace": NAMESPACE, "name": row.name, "uid": uid,
+            },
+            "type": "Warning", "reason": "Tested", "message": format!("of the {label}"),
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+            "source": { "component": "podcradle-tests" },
+        })
+    };
+    let other = json!("00000000-0000-0000-0000-000000000000");
+    let events = [
+        event("namesake", &other),
+        event("sandbox", &pod["metadata"]["uid"]),
+    ];
+    let _own = Own::create(admin, &events)?;
+    let patch = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
+    admin.run(&["patch", "pod", &row.name, "--patch", patch])?;
+    let expected = Expected {
+        code: 6,
+        reason: "LifetimeExceeded",
+        message: &[],
+        hint: "",
+    };
+    let error = says(launch.wait(WATCHDOG)?, &expected)?;
+    let events = error["events"].to_string();
+    ensure!(
+        events.contains("of the sandbox") && !events.contains("of the namesake"),
+        "events: {events}"
+    );
+    gone(&row.actor, &row.name)
 }
 
 fn deleted(arch: Arch) -> Outcome {
@@ -120,13 +166,14 @@ fn evicted(arch: Arch) -> Outcome {
 
 fn disk(arch: Arch) -> Outcome {
     let row = Row::new(arch, "disk")?;
-    let limit = r#"JSONPatch{op: "add", path: "/spec/containers/0/resources/limits/ephemeral-storage", value: "1Mi"}]"#;
-    let patch = format!("{}, {limit}", NEVER_READY.trim_end_matches(']'));
-    let Some(_policy) = Policy::patch(&row.actor, NAMESPACE, &row.name, &patch)? else {
+    let Some(_policy) = Policy::never_ready(&row.actor, &row.name)? else {
         return Err(skip("the cluster has no MutatingAdmissionPolicy"));
     };
     let script = "head -c 8M /dev/zero > \"$HOME/fill\"; exec sleep 1000";
-    let launch = row.launch().host(&["sh", "-c", script]);
+    let launch = row
+        .launch()
+        .option(&["--ephemeral-storage-limit", "1Mi"])
+        .host(&["sh", "-c", script]);
     let expected = Expected {
         code: 6,
         reason: "Evicted",
