@@ -42,6 +42,9 @@ pub enum LaunchEvent {
     Adopted {
         /// The anchor's name.
         name: String,
+        /// The fields in which what is there, and stays, is not what this spec
+        /// asks for.
+        differs: Vec<String>,
     },
     /// The Pod may run now.
     GateRemoved,

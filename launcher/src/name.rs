@@ -130,9 +130,16 @@ pub fn check_env_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+const OF_PROCESS: &str = "podcradle-attach-";
+
 /// A name for the Lease of one process: `podcradle-attach-<16 hex>`.
 pub fn of_process() -> String {
-    format!("podcradle-attach-{}", random_hex(8))
+    format!("{OF_PROCESS}{}", random_hex(8))
+}
+
+/// Whether a Lease of this name may be that of one process.
+pub(crate) fn may_be_of_process(name: &str) -> bool {
+    name.starts_with(OF_PROCESS)
 }
 
 /// `bytes` random bytes in hex, from the operating system.

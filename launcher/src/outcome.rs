@@ -40,6 +40,10 @@ pub struct Launched {
     pub generation: u32,
     /// Whether an earlier attempt with the same launch id had begun it.
     pub adopted: bool,
+    /// The fields in which it is not what this launch's spec asks for: it is as
+    /// that earlier attempt has made it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
     /// The Lease the session lives by, instead of an expiry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -200,6 +204,10 @@ impl Failure {
                 Reason::Unreachable,
                 "check the server's address in the kubeconfig, and the network",
             ),
+            E::Untrusted { .. } => (
+                Reason::Unreachable,
+                "check certificate-authority in the kubeconfig (SSL_CERT_FILE where it has none), and that the address is the server's",
+            ),
             E::TimedOut { after, .. } if after.is_zero() => {
                 (Reason::TimedOut, "give more time with --timeout")
             }
@@ -233,6 +241,10 @@ impl Failure {
             E::NotFound { .. } | E::Conflict { .. } | E::Gone { .. } => (
                 Reason::DeletedBySomeone,
                 "see who else deletes or changes the session",
+            ),
+            E::Missing { .. } => (
+                Reason::Invalid,
+                "create it, or name another one; deploy/ has the ServiceAccount podcradle-sandbox",
             ),
             E::Invalid { .. } => (Reason::Invalid, "change what the message names"),
         };

@@ -96,8 +96,8 @@ pub struct SandboxSpec {
     pub env_prefix: String,
     /// How the token reaches the host's environment.
     pub token_delivery: TokenDelivery,
-    /// Restarts of a host that failed, by the supervisor; in a file `{max: 3}`,
-    /// or `{}` without a limit.
+    /// Restarts of a host that failed, by the supervisor: `on-failure` or
+    /// `on-failure:3`; in a file `{}` or `{max: 3}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
     /// Repository that workspace-prep clones.

@@ -16,6 +16,10 @@ pub use source::{Callback, TokenSource};
 /// Longest token accepted from a caller, in bytes.
 pub const MAX_BYTES: u64 = 16 * 1024;
 
+/// Shortest token accepted from a caller, in bytes: a word of every day could
+/// not be taken out of what is said.
+pub const MIN_BYTES: usize = 8;
+
 /// The secret the host dials back with.
 #[derive(Clone)]
 pub struct Token {
@@ -51,6 +55,14 @@ pub enum TokenError {
     /// Nothing is in it.
     #[error("token from {from} is empty")]
     Empty {
+        /// Where it came from.
+        from: String,
+    },
+    /// It is too short to be a secret.
+    #[error(
+        "token from {from} must be at least {MIN_BYTES} bytes long; take 32 random ones in hex"
+    )]
+    Short {
         /// Where it came from.
         from: String,
     },
@@ -135,6 +147,11 @@ impl Token {
                 from: from.to_owned(),
             });
         }
+        if line.len() < MIN_BYTES {
+            return Err(TokenError::Short {
+                from: from.to_owned(),
+            });
+        }
         Ok(Self {
             text: Zeroizing::new(line.to_owned()),
             known: Known::Given,
@@ -213,8 +230,12 @@ mod tests {
 
     #[test]
     fn one_trailing_line_break_is_cut() {
-        assert_eq!(Token::read("x", &b"abc\n"[..]).unwrap().expose(), "abc");
-        assert_eq!(Token::read("x", &b"abc\r\n"[..]).unwrap().expose(), "abc");
+        for text in ["of-eight\n", "of-eight\r\n"] {
+            let token = Token::read("x", text.as_bytes()).unwrap();
+            assert_eq!(token.expose(), "of-eight");
+        }
+        let short = Token::read("x", &b"token\n"[..]).unwrap_err().to_string();
+        assert!(short.contains("from x must be at least 8 bytes"), "{short}");
         assert!(matches!(
             Token::read("x", &b"\n"[..]),
             Err(TokenError::Empty { .. })
@@ -256,14 +277,20 @@ mod tests {
 
     #[test]
     fn redaction_finds_every_place() {
-        let token = Token::read("x", &b"s3cret"[..]).unwrap();
+        let token = Token::read("x", &b"s3cret-s3cret"[..]).unwrap();
         assert_eq!(
-            token.redact("a s3cret b s3cret"),
+            token.redact("a s3cret-s3cret b s3cret-s3cret"),
             "a [redacted] b [redacted]"
         );
         // As `kubectl get secret` shows it.
-        assert_eq!(token.redact("token: czNjcmV0"), "token: [redacted]");
-        let padded = Token::read("x", &b"abcd"[..]).unwrap();
-        assert_eq!(padded.redact("YWJjZA== YWJjZA"), "[redacted]== [redacted]");
+        assert_eq!(
+            token.redact("token: czNjcmV0LXMzY3JldA=="),
+            "token: [redacted]=="
+        );
+        let padded = Token::read("x", &b"abcdefgh"[..]).unwrap();
+        assert_eq!(
+            padded.redact("YWJjZGVmZ2g= YWJjZGVmZ2g"),
+            "[redacted]= [redacted]"
+        );
     }
 }

@@ -97,6 +97,50 @@ fn of_a_flag_that_is_repeated_every_wrong_text_is_named() {
 }
 
 #[test]
+fn what_is_wrong_is_told_as_its_author_wrote_it() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("a path");
+    let said = |args: &[&str]| {
+        let refused = podcradle(&[&["render", "--image", "i:1"], args].concat(), &[]);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}");
+        text(&refused.stderr).to_owned()
+    };
+    let of_file = |spec: &str| {
+        std::fs::write(path, spec).expect("written");
+        said(&["-f", path])
+    };
+    for (said, line) in [
+        (
+            said(&["--label", "podcradle.dev/x=1"]),
+            "--label \"podcradle.dev/x=1\": is a label",
+        ),
+        (
+            said(&["--timeout", "-1s"]),
+            "--timeout \"-1s\": must not be negative",
+        ),
+        (
+            said(&["--ttl", "10000000000000h"]),
+            "--ttl \"10000000000000h\": must be at most 10 years",
+        ),
+        (
+            of_file("grace: 1e20"),
+            "grace \"1e20\": must be a whole number",
+        ),
+        (
+            of_file("host: agent --x"),
+            "host \"a text\": must be a list",
+        ),
+        (
+            of_file("ttl: 1h\nttl: 2h"),
+            "duplicate mapping key: ttl at line 2",
+        ),
+    ] {
+        assert!(said.contains(line), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn what_was_taken_away_was_not_asked_for() {
     for args in [
         &["--owner", "x", "--ttl", ""][..],

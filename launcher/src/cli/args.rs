@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use podcradle_launcher::spec::time::parse as duration;
+use podcradle_launcher::spec::time::{self, parse as duration};
 
 use super::flags::{SessionFlags, SpecFlags};
 pub use super::settings::Global;
@@ -116,11 +116,7 @@ pub enum Command {
     /// Move the expiry of a sandbox, or of a shared session
     Extend(Extend),
     /// Delete sandboxes and wait until they are gone
-    Delete {
-        /// Names of the sandboxes
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Delete(Delete),
     /// Shared sessions: many sandboxes that end together
     #[command(subcommand)]
     Session(Session),
@@ -133,11 +129,17 @@ pub enum Session {
     /// List the shared sessions of the namespace
     List,
     /// Delete shared sessions with all their sandboxes, and wait until they are gone
-    Delete {
-        /// Names of the sessions
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Delete(Delete),
+}
+
+#[derive(Args, Debug)]
+pub struct Delete {
+    /// Names of those to delete
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// One that is not there is no failure
+    #[arg(long)]
+    pub ignore_not_found: bool,
 }
 
 #[derive(Args, Debug)]
@@ -225,8 +227,8 @@ fn ttl(text: &str) -> Result<Ttl, String> {
     if text == "none" {
         return Ok(Ttl(None));
     }
-    match podcradle_launcher::spec::time::parse(text) {
-        Ok(time) if time.is_zero() => Err("must be more than 0s, or none".to_owned()),
+    match duration(text) {
+        Ok(ttl) if !time::is_ttl(ttl) => Err(time::TTL_RULE.to_owned()),
         Ok(time) => Ok(Ttl(Some(time))),
         Err(rule) => Err(format!("{rule}, or none")),
     }
@@ -257,6 +259,9 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    if let Some(line) = negative(error, std::env::args()) {
+        return super::exit::Failed::input(line).report();
+    }
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim);
     let first = lines
@@ -277,6 +282,24 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
     super::exit::Failed::input(line).report()
 }
 
+/// What to say of a flag's value that clap has taken for a flag, as it begins
+/// with a dash.
+fn negative(error: &clap::Error, args: impl Iterator<Item = String>) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::String(taken)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let number = taken
+        .strip_prefix('-')?
+        .starts_with(|c: char| c.is_ascii_digit());
+    let args: Vec<_> = args.collect();
+    let flag_and_value = args.windows(2).find(|two| two[1].starts_with(taken));
+    let [flag, value] = flag_and_value.filter(|_| number)? else {
+        return None;
+    };
+    Some(format!("{flag} {value:?}: must not be negative"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,5 +308,27 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_value_below_zero_is_told_with_its_flag() {
+        let said = |last: [&str; 2]| {
+            let args = [&["podcradle", "launch"][..], &last].concat();
+            let error = Cli::try_parse_from(&args).unwrap_err();
+            negative(&error, args.iter().map(|&arg| arg.to_owned()))
+        };
+        for flag in ["--timeout", "--ttl", "--grace"] {
+            let line = format!("{flag} \"-1s\": must not be negative");
+            assert_eq!(said([flag, "-1s"]), Some(line));
+        }
+        assert_eq!(said(["--image", "-x"]), None);
+    }
+
+    #[test]
+    fn an_expiry_moves_by_what_a_launch_may_ask_for() {
+        for (text, right) in [("1m", true), ("none", true), ("1s", false), ("20y", false)] {
+            let args = ["podcradle", "extend", "a", "--ttl", text];
+            assert_eq!(Cli::try_parse_from(args).is_ok(), right, "{text}");
+        }
     }
 }

@@ -156,6 +156,7 @@ impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Unreachable { .. }
+            | Error::Untrusted { .. }
             | Error::Unauthorized { .. }
             | Error::Busy { .. }
             | Error::Unreadable { .. } => UNREACHABLE,
@@ -165,7 +166,7 @@ impl From<Error> for Failed {
             | Error::Webhook { .. }
             | Error::Quota { .. } => FORBIDDEN,
             Error::NotFound { .. } | Error::Exists { .. } | Error::Namespace { .. } => NAME,
-            Error::Invalid { .. } => INPUT,
+            Error::Invalid { .. } | Error::Missing { .. } => INPUT,
             _ => UNEXPECTED,
         };
         Self {

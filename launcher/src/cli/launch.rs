@@ -2,7 +2,9 @@
 //! printed at the end.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use podcradle_launcher::spec::Problems;
 use podcradle_launcher::token::Token;
 use podcradle_launcher::{Launcher, Launches, Outcome, Owner, manifest, name};
 use tokio::sync::mpsc;
@@ -19,6 +21,7 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
         check_dry_run(&args)?;
         return render::render(global, &args.wanted, by).await;
     }
+    check_stdin(&args)?;
     // Valid before the first call and before any file is written.
     let mut wanted = specs_of(global, &args.wanted)?;
     if args.attach {
@@ -45,10 +48,9 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     let launcher = connect(global)?;
     // While a token is read, Ctrl-C still ends the process.
     let (tokens, written) = tokens(&args, &wanted)?;
-    if let (true, [one], [token]) = (args.attach, wanted.as_slice(), tokens.as_slice()) {
-        // Its Lease is made before the launch begins.
-        let checked = manifest::check_token(&one.spec, token);
-        checked.map_err(|problems| Failed::input(problems.to_string()))?;
+    // One that was made for a launch is in no spec.
+    if args.token_file.is_some() || args.token_out.is_some() {
+        check_tokens(&wanted, &tokens).inspect_err(|_| written.forget())?;
     }
     let asked = Asked {
         args: &args,
@@ -63,6 +65,28 @@ pub async fn launch(global: &Global, args: Launch) -> Result<(), Failed> {
     drop(owner);
     launcher.shutdown().await;
     done
+}
+
+/// The fields that hold a token, each as whoever set it knows it.
+fn check_tokens(wanted: &[Named], tokens: &[Token]) -> Result<(), Failed> {
+    let mut found = Vec::new();
+    for (named, token) in wanted.iter().zip(tokens) {
+        let checked = manifest::check_token(&named.spec, token);
+        let problems = checked.err().into_iter().flat_map(|problems| problems.0);
+        found.extend(problems.map(|problem| named.merged.told(problem)));
+    }
+    Problems::of(found).map_err(|problems| Failed::input(problems.to_string()))
+}
+
+/// There is one of it, and it ends once.
+fn check_stdin(args: &Launch) -> Result<(), Failed> {
+    let is_stdin = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdin(&args.wanted.file) && is_stdin(&args.token_file) {
+        return Err(Failed::input(
+            "--file -, --token-file -: both want standard input; give one of them a file's name",
+        ));
+    }
+    Ok(())
 }
 
 /// Nothing is launched, so there is nothing for these to be about.
@@ -113,6 +137,7 @@ async fn carry_out(
         settled = settled.and(done);
     }
     let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    results::as_before(&outcomes);
     match (owner, outcomes.as_slice()) {
         (Some(owner), [Outcome::Launched(launched)]) => {
             let said = settled.and_then(|()| results::launched(launched, global.output));
@@ -165,12 +190,14 @@ fn copies(wanted: Vec<Named>, count: u16) -> Result<Vec<Named>, Failed> {
     let mut all = Vec::new();
     let mut taken = BTreeSet::new();
     for named in wanted {
-        if !named.generated || named.again {
-            let (field, value) = if named.generated {
-                ("launchId", &named.spec.launch_id)
-            } else {
-                ("sandbox", &named.spec.sandbox)
-            };
+        let spec = &named.spec;
+        let given = [
+            ("sandbox", &spec.sandbox, !named.generated),
+            ("launchId", &spec.launch_id, named.again),
+            ("hostId", &spec.host_id, !spec.host_id.is_empty()),
+            ("hostName", &spec.host_name, !spec.host_name.is_empty()),
+        ];
+        if let Some((field, value, _)) = given.iter().find(|(.., given)| *given) {
             return Err(Failed::input(format!(
                 "--count {count}: {field} {value:?} is for one sandbox only; --name gives generated names their label"
             )));

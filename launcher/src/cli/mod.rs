@@ -25,9 +25,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use podcradle_launcher::Launcher;
-use podcradle_launcher::cluster::{InCluster, Source};
+use podcradle_launcher::cluster::{ConfigError, InCluster, Source};
 use podcradle_launcher::spec::environment::Environment;
+use podcradle_launcher::{Failure, Launcher, Reason};
 
 use args::{Cli, Command};
 use exit::Failed;
@@ -81,7 +81,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Status { name } => sessions::status(&global, &name).await,
         Command::Extend(args) => extend::extend(&global, &args).await,
         Command::Logs(args) => logs::logs(&global, &args).await,
-        Command::Delete { names } => sessions::delete(&global, &names).await,
+        Command::Delete(args) => sessions::delete(&global, &args).await,
         Command::Session(command) => shared::session(&global, command).await,
     }
 }
@@ -97,8 +97,16 @@ fn connect(global: &args::Global) -> Result<Launcher, Failed> {
             args::InCluster::Never => InCluster::Never,
         },
         log_plugins: say::is_json(),
+        plugin_time: global.timeout,
     };
-    Launcher::start(&source).map_err(|error| Failed::input(error.to_string()))
+    Launcher::start(&source).map_err(|error| match error {
+        ConfigError::TimedOut { .. } => Failed::of(Failure::new(
+            Reason::TimedOut,
+            error.to_string(),
+            "see what the exec plugin waits for; it has --timeout, and a minute at most",
+        )),
+        other => Failed::input(other.to_string()),
+    })
 }
 
 fn timeout(global: &args::Global) -> Duration {

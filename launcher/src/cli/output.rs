@@ -70,6 +70,15 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// How long until an expiry.
+pub fn until(expires: Option<&str>) -> String {
+    let at = expires.and_then(|text| text.parse::<Timestamp>().ok());
+    if at.is_some_and(|at| at <= Timestamp::now()) {
+        return "expired".to_owned();
+    }
+    distance(expires)
+}
+
 /// A moment, as how far it is from now: `5m`, `3h`, `2d`.
 pub fn distance(moment: Option<&str>) -> String {
     let Some(moment) = moment else {
@@ -90,6 +99,13 @@ pub fn distance(moment: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_expiry_that_is_over_is_told_apart_from_one_to_come() {
+        assert_eq!(until(Some("2001-01-01T00:00:00Z")), "expired");
+        assert!(until(Some("2999-01-01T00:00:00Z")).ends_with('d'));
+        assert_eq!(until(None), "-");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

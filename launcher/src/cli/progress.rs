@@ -167,7 +167,7 @@ const TEMPLATE: &str = "{spinner} {prefix} [{elapsed}] {wide_msg}";
 fn text(event: &LaunchEvent) -> String {
     match event {
         LaunchEvent::Created { kind, name } => format!("{kind} {name} created"),
-        LaunchEvent::Adopted { name } => {
+        LaunchEvent::Adopted { name, .. } => {
             format!("{name} was begun before with this launch id: going on")
         }
         LaunchEvent::GateRemoved => "gate removed".to_owned(),
@@ -182,7 +182,13 @@ fn fields(event: &LaunchEvent) -> Value {
         LaunchEvent::Created { kind, name } => {
             json!({ "event": "created", "kind": kind, "name": name })
         }
-        LaunchEvent::Adopted { name } => json!({ "event": "adopted", "name": name }),
+        LaunchEvent::Adopted { name, differs } => {
+            let mut event = json!({ "event": "adopted", "name": name });
+            if !differs.is_empty() {
+                event["differs"] = json!(differs);
+            }
+            event
+        }
         LaunchEvent::GateRemoved => json!({ "event": "gateRemoved" }),
         LaunchEvent::Waiting { stage, why } => {
             let stage = format!("{stage:?}").to_lowercase();

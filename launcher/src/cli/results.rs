@@ -12,19 +12,51 @@ use super::say::{self, say};
 /// The result of a launch of one.
 pub fn one(outcome: &Outcome, format: Output, signal: Option<i32>) -> Result<(), Failed> {
     match outcome {
-        Outcome::Launched(done) => launched(done, format),
+        Outcome::Launched(done) => {
+            launched(done, format).map_err(|failed| untold(&[done.as_ref()], failed))
+        }
         Outcome::Failed(failure) => failed(failure, format, signal),
     }
 }
 
+/// Stdout took no result, and nobody else knows what these are called.
+fn untold(launched: &[&Launched], failed: Failed) -> Failed {
+    launched.iter().fold(failed, |failed, launched| {
+        let (name, namespace) = (&launched.sandbox, &launched.namespace);
+        failed.and(Failed::unexpected(format!(
+            "{name} was launched and stays; delete it with: podcradle -n {namespace} delete {name}"
+        )))
+    })
+}
+
 /// That there is none, and why.
 pub fn failed(failure: &Failure, format: Output, signal: Option<i32>) -> Result<(), Failed> {
-    if matches!(format, Output::Json | Output::Yaml) {
-        output::data(format, &json!({ "error": failure }))?;
-    }
+    let printed = match format {
+        Output::Json | Output::Yaml => output::data(format, &json!({ "error": failure })),
+        _ => Ok(()),
+    };
     evidence(failure, "");
     let line = format!("{} ({})", failure.message, failure.hint);
-    Err(Failed::told(exit::of_failure(failure, signal), line))
+    let told = Failed::told(exit::of_failure(failure, signal), line);
+    Err(match printed {
+        Ok(()) => told,
+        Err(unprinted) => told.and(unprinted),
+    })
+}
+
+/// Says of what was launched before, by another spec, that it is as it was.
+pub fn as_before(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        let Outcome::Launched(launched) = outcome else {
+            continue;
+        };
+        if !launched.differs.is_empty() {
+            let (name, differs) = (&launched.sandbox, launched.differs.join(", "));
+            say(&format!(
+                "{name} was launched before with this launch id and stays as it is: this launch asks for another {differs}; delete it to launch it anew"
+            ));
+        }
+    }
 }
 
 /// A sandbox that was launched.
@@ -57,7 +89,7 @@ fn wide(launched: &Launched) -> [String; 3] {
 
 fn lives_until(launched: &Launched) -> String {
     launched.owner.clone().map_or_else(
-        || output::distance(launched.expires.as_deref()),
+        || output::until(launched.expires.as_deref()),
         |owner| format!("with {owner}"),
     )
 }
@@ -98,21 +130,28 @@ pub fn many(outcomes: &[Outcome], format: Output, signal: Option<i32>) -> Result
             }
         }
     }
-    match format {
-        Output::Json | Output::Yaml => output::data(format, &Value::Array(values))?,
+    let printed = match format {
+        Output::Json | Output::Yaml => output::data(format, &Value::Array(values)),
         Output::Name => {
             let launched = rows.iter().filter(|row| row[1] == "launched");
             let names = launched.fold(String::new(), |text, row| text + &row[0] + "\n");
-            output::print(&names)?;
+            output::print(&names)
         }
         Output::Table | Output::Wide => {
             let mut heading = vec!["SANDBOX", "RESULT", "EXPIRES"];
             if format == Output::Wide {
                 heading.extend(WIDE);
             }
-            output::print(&output::table(&heading, &rows))?;
+            output::print(&output::table(&heading, &rows))
         }
-    }
+    };
+    printed.map_err(|failed| {
+        let launched = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Launched(done) => Some(done.as_ref()),
+            Outcome::Failed(_) => None,
+        });
+        untold(&launched.collect::<Vec<_>>(), failed)
+    })?;
     let failed = codes.iter().filter(|code| **code != 0).count();
     match exit::of_many(&codes, signal) {
         0 => Ok(()),

@@ -4,7 +4,7 @@ use podcradle_launcher::lifecycle::{Deleted, Session};
 use podcradle_launcher::name;
 use serde_json::json;
 
-use super::args::{Global, Output, Reserve};
+use super::args::{Delete, Global, Output, Reserve};
 use super::exit::{self, Failed};
 use super::{connect, output, timeout};
 
@@ -65,7 +65,7 @@ fn row(session: &Session, wide: bool) -> Vec<String> {
         shared(session).unwrap_or_else(|| "-".to_owned()),
         session.state.clone(),
         output::distance(session.created.as_deref()),
-        output::distance(session.expires.as_deref()),
+        output::until(session.expires.as_deref()),
         session.image.clone().unwrap_or_else(|| "-".to_owned()),
     ];
     if wide {
@@ -136,18 +136,21 @@ fn details(session: &Session) -> String {
     })
 }
 
-pub async fn delete(global: &Global, names: &[String]) -> Result<(), Failed> {
-    for name in names {
+pub async fn delete(global: &Global, args: &Delete) -> Result<(), Failed> {
+    for name in &args.names {
         check_name("sandbox", name)?;
     }
     let launcher = connect(global)?;
-    each(names, async |name| {
+    each(&args.names, async |name| {
         match launcher.delete(name, timeout(global)).await? {
             Deleted::NotOurs => Err(not_ours(name)),
             Deleted::OtherKind => Err(Failed::new(
                 exit::NAME,
                 format!("{name} is a shared session: podcradle session delete {name}"),
             )),
+            Deleted::WasGone if !args.ignore_not_found => {
+                Err(Failed::new(exit::NAME, no_such(name, launcher.namespace())))
+            }
             done => say_deleted(name, done, global.output),
         }
     })

@@ -6,7 +6,7 @@ use podcradle_launcher::spec::{Problem, Problems};
 use podcradle_launcher::{SessionSpec, name};
 use serde_json::json;
 
-use super::args::{Global, Output, Session, SessionCreate};
+use super::args::{Delete, Global, Output, Session, SessionCreate};
 use super::exit::{self, Failed};
 use super::say::say;
 use super::{config, connect, output, results, sessions, signals, timeout};
@@ -18,7 +18,7 @@ pub async fn session(global: &Global, command: Session) -> Result<(), Failed> {
             created.map_err(|failed| failed.with_data(global.output))
         }
         Session::List => list(global).await,
-        Session::Delete { names } => delete(global, &names).await,
+        Session::Delete(args) => delete(global, &args).await,
     }
 }
 
@@ -87,7 +87,7 @@ fn spec_of(global: &Global, args: &SessionCreate) -> Result<SessionSpec, Problem
 
 fn lives_until(session: &SharedSession) -> String {
     session.owner.as_ref().map_or_else(
-        || output::distance(session.expires.as_deref()),
+        || output::until(session.expires.as_deref()),
         |owner| format!("with {owner}"),
     )
 }
@@ -122,18 +122,25 @@ fn row(session: &SharedSession) -> Vec<String> {
     ]
 }
 
-async fn delete(global: &Global, names: &[String]) -> Result<(), Failed> {
-    for name in names {
+async fn delete(global: &Global, args: &Delete) -> Result<(), Failed> {
+    for name in &args.names {
         sessions::check_name("session", name)?;
     }
     let launcher = connect(global)?;
-    sessions::each(names, async |name| {
+    sessions::each(&args.names, async |name| {
         match launcher.delete_session(name, timeout(global)).await? {
             Deleted::NotOurs => Err(sessions::not_ours(name)),
             Deleted::OtherKind => Err(Failed::new(
                 exit::NAME,
                 format!("{name} is the own session of a sandbox: podcradle delete {name}"),
             )),
+            Deleted::WasGone if !args.ignore_not_found => {
+                let namespace = launcher.namespace();
+                Err(Failed::new(
+                    exit::NAME,
+                    format!("session {name} does not exist in namespace {namespace}; see: podcradle session list"),
+                ))
+            }
             done => say_deleted(name, done, global.output),
         }
     })

@@ -1,6 +1,7 @@
 //! From the command line, the environment and files to [`SandboxSpec`]s.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use podcradle_launcher::spec::resolve::{Merged, merge};
 use podcradle_launcher::spec::{Layer, Problem, Problems, file};
@@ -18,6 +19,8 @@ pub struct Named {
     pub generated: bool,
     /// Its launch id was given: an earlier launch may have had it.
     pub again: bool,
+    /// Who set what.
+    pub merged: Arc<Merged>,
 }
 
 /// The sandboxes that are wanted, each valid: one a document of `--file`, or
@@ -55,6 +58,7 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
                     spec,
                     generated,
                     again,
+                    merged: Arc::new(merged),
                 });
             }
             // The label is named once.

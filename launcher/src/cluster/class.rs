@@ -70,6 +70,16 @@ pub enum Error {
         /// Whether the request may have reached it.
         sent: bool,
     },
+    /// An answer, by somebody whose certificate does not verify.
+    #[error("{call}: the certificate of the API server {server} does not verify: {message}")]
+    Untrusted {
+        /// The call.
+        call: Call,
+        /// Its URL.
+        server: String,
+        /// What is wrong with it.
+        message: String,
+    },
     /// No answer within the time there was.
     #[error("{call}: {}", no_answer(server, *after))]
     TimedOut {
@@ -171,6 +181,16 @@ pub enum Error {
         /// The call.
         call: Call,
     },
+    /// 403, since the Pod names something that is not there.
+    #[error("{call}: {field} names what does not exist: {message}")]
+    Missing {
+        /// The call.
+        call: Call,
+        /// The field of the spec, with its flag.
+        field: &'static str,
+        /// What it said.
+        message: String,
+    },
     /// 422 and 400: the object itself is wrong.
     #[error("{call}: {message}")]
     Invalid {
@@ -259,10 +279,19 @@ pub fn classify(call: Call, server: &str, error: &kube::Error) -> Error {
         let message = format!("no credentials: {without}");
         return Error::Unauthorized { call, message };
     }
+    let (server, message) = (server.to_owned(), said(error));
+    // In the words of the TLS library, of the proxy's too.
+    if message.contains("invalid peer certificate") {
+        return Error::Untrusted {
+            call,
+            server,
+            message,
+        };
+    }
     Error::Unreachable {
         call,
-        server: server.to_owned(),
-        message: said(error),
+        server,
+        message,
         sent: !find::<Http>(error).is_some_and(Http::is_connect),
     }
 }
@@ -334,9 +363,35 @@ fn forbidden(call: Call, message: String) -> Error {
         Error::Namespace { call, message }
     } else if message.contains("\" cannot ") {
         Error::Denied { call, message }
+    } else if let Some(field) = missing(&message) {
+        Error::Missing {
+            call,
+            field,
+            message,
+        }
     } else {
         Error::Policy { call, message }
     }
+}
+
+/// The field whose value an admission plug-in of Kubernetes' own has not found.
+fn missing(message: &str) -> Option<&'static str> {
+    let plugins = [
+        (
+            "rejected: RuntimeClass \"",
+            "runtimeClass (--runtime-class)",
+        ),
+        (
+            "no PriorityClass with name ",
+            "priorityClass (--priority-class)",
+        ),
+        (
+            "error looking up service account ",
+            "serviceAccount (--service-account)",
+        ),
+    ];
+    let found = plugins.iter().find(|(says, _)| message.contains(says));
+    found.map(|(_, field)| *field)
 }
 
 type Cause<'a> = &'a (dyn std::error::Error + 'static);
@@ -403,6 +458,47 @@ mod tests {
             class(403, "Forbidden", gone),
             Error::Namespace { .. }
         ));
+    }
+
+    #[test]
+    fn a_certificate_that_does_not_verify_is_not_tried_again() {
+        let said = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        let error = kube::Error::Service(Box::new(said));
+        let error = classify(call(), "https://api.example", &error);
+        assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
+        assert!(!error.is_transient() && !error.is_ambiguous());
+        let hint = crate::Failure::from_error(&error).hint;
+        assert!(hint.contains("certificate-authority"), "{hint}");
+    }
+
+    #[test]
+    fn what_a_pod_names_and_is_not_there_is_told_by_its_field() {
+        for (said, field) in [
+            (
+                r#"pod rejected: RuntimeClass "nope" not found"#,
+                "--runtime-class",
+            ),
+            (
+                "no PriorityClass with name nope was found",
+                "--priority-class",
+            ),
+            (
+                r#"error looking up service account ns/nope: serviceaccount "nope" not found"#,
+                "--service-account",
+            ),
+        ] {
+            let error = class(
+                403,
+                "Forbidden",
+                &format!("pods \"a\" is forbidden: {said}"),
+            );
+            assert!(matches!(error, Error::Missing { .. }), "{error:?}");
+            assert!(error.to_string().contains(field), "{error}");
+        }
+        // A webhook may say what it likes.
+        let webhook = "admission webhook \"w\" denied the request: no PriorityClass with name x";
+        let error = class(403, "Forbidden", webhook);
+        assert!(matches!(error, Error::Policy { .. }), "{error:?}");
     }
 
     #[test]

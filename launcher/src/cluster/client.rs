@@ -13,7 +13,7 @@ use kube::client::Body;
 use tokio::sync::watch;
 
 use super::config::{ConfigError, Source, load};
-use super::plugin;
+use super::plugin::{self, Trouble};
 use super::retry_after::as_status;
 
 /// How long before they expire credentials are read anew: a plugin may take a
@@ -73,7 +73,7 @@ impl Credentials {
     ) -> Result<Arc<Self>, ConfigError> {
         Ok(Arc::new(Self {
             source: source.clone(),
-            current: Mutex::new(read(config, 0, source.log_plugins).await?),
+            current: Mutex::new(read(config, 0, source).await?),
             ahead: Mutex::default(),
             reader: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
@@ -151,12 +151,14 @@ impl Credentials {
             return Err(failed(&known.config, message));
         }
         let newer = match load(&self.source) {
-            Ok(config) => read(config, version + 1, self.source.log_plugins).await,
+            Ok(config) => read(config, version + 1, &self.source).await,
             Err(error) => Err(error),
         };
         let newer = newer.inspect_err(|error| {
             let message = match error {
-                ConfigError::Client { message, .. } => message.clone(),
+                ConfigError::Client { message, .. } | ConfigError::TimedOut { message, .. } => {
+                    message.clone()
+                }
                 other => other.to_string(),
             };
             let mut failures = self.failures();
@@ -169,10 +171,20 @@ impl Credentials {
 }
 
 /// Asks the exec plugin, when there is one.
-async fn read(mut config: kube::Config, version: u64, log: bool) -> Result<Known, ConfigError> {
+async fn read(
+    mut config: kube::Config,
+    version: u64,
+    source: &Source,
+) -> Result<Known, ConfigError> {
     let since = Timestamp::now();
-    let until = plugin::ask(&mut config.auth_info, log).await;
-    let until = until.map_err(|message| failed(&config, message))?;
+    let asked = plugin::ask(&mut config.auth_info, source).await;
+    let until = asked.map_err(|trouble| match trouble {
+        Trouble::Late(message) => ConfigError::TimedOut {
+            server: super::server_of(&config),
+            message,
+        },
+        Trouble::Wrong(message) => failed(&config, message),
+    })?;
     let config = Arc::new(config);
     Ok(Known {
         config,

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kube::config::{Kubeconfig, KubeconfigError};
 
@@ -23,6 +24,8 @@ pub struct Source {
     /// What an exec plugin says on standard error goes to the log, line by line,
     /// and not to the terminal, where standard error is one.
     pub log_plugins: bool,
+    /// Longest an exec plugin may take, where that is less than its own minute.
+    pub plugin_time: Option<Duration>,
 }
 
 /// Whether the account of the Pod we run in counts.
@@ -70,6 +73,14 @@ pub enum ConfigError {
         value: String,
         /// What would be right.
         rule: String,
+    },
+    /// An exec plugin did not end in its time.
+    #[error("cluster {server}: {message}")]
+    TimedOut {
+        /// The API server's URL.
+        server: String,
+        /// Which plugin, and the time.
+        message: String,
     },
     /// No client could be made from the configuration.
     #[error("cluster {server}: {message}")]

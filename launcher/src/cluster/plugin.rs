@@ -15,6 +15,8 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::ChildStderr;
 
+use super::config::Source;
+
 /// Longest it may take; one that asks a person is slow.
 const LONGEST: Duration = Duration::from_mins(1);
 
@@ -33,14 +35,33 @@ struct Status {
     expiration_timestamp: Option<String>,
 }
 
+/// Why it said nothing that is of use.
+#[derive(Debug, PartialEq)]
+pub(super) enum Trouble {
+    /// It did not end.
+    Late(String),
+    /// All else.
+    Wrong(String),
+}
+
+impl From<String> for Trouble {
+    fn from(message: String) -> Self {
+        Self::Wrong(message)
+    }
+}
+
 /// Asks the plugin of `user`, when it is the plugin that counts, and puts what
-/// it says into its place. Until when that holds, if it says so. With `log` the
-/// lines of its standard error go there as they come.
+/// it says into its place. Until when that holds, if it says so. It has a minute,
+/// or the time of `source`; with `log_plugins` the lines of its standard error
+/// go to the log as they come.
 ///
 /// # Errors
 /// What is wrong, without what may be a credential: the plugin's arguments and
 /// variables, and what it wrote to its standard output.
-pub(super) async fn ask(user: &mut AuthInfo, log: bool) -> Result<Option<Timestamp>, String> {
+pub(super) async fn ask(
+    user: &mut AuthInfo,
+    source: &Source,
+) -> Result<Option<Timestamp>, Trouble> {
     let others = [
         user.auth_provider.is_some(),
         user.username.is_some() && user.password.is_some(),
@@ -51,13 +72,16 @@ pub(super) async fn ask(user: &mut AuthInfo, log: bool) -> Result<Option<Timesta
         return Ok(None);
     };
     let command = exec.command.as_deref();
-    let command = command.ok_or("user: exec: has no command")?;
+    let command = command.ok_or_else(|| "user: exec: has no command".to_owned())?;
     let plugin = format!("exec plugin {command:?}");
-    let asked = tokio::time::timeout(LONGEST, run(command, &exec, log)).await;
+    let time = source.plugin_time.unwrap_or(LONGEST).min(LONGEST);
+    let asked = tokio::time::timeout(time, run(command, &exec, source.log_plugins)).await;
+    let late = format!("no credentials within {time:?}: {plugin} does not end");
     let output = asked
-        .map_err(|_| format!("no credentials within {LONGEST:?}: {plugin} does not end"))?
+        .map_err(|_| Trouble::Late(late))?
         .map_err(|error| format!("{plugin} cannot be run: {error}"))?;
-    take(user, &output).map_err(|problem| format!("{plugin} {problem}"))
+    let taken = take(user, &output).map_err(|problem| format!("{plugin} {problem}"));
+    Ok(taken?)
 }
 
 async fn run(command: &str, exec: &ExecConfig, log: bool) -> std::io::Result<Output> {
@@ -158,7 +182,7 @@ mod tests {
     use super::*;
 
     /// What a plugin that is this script leads to.
-    async fn asked(script: &str) -> Result<(AuthInfo, Option<Timestamp>), String> {
+    async fn asked(script: &str) -> Result<(AuthInfo, Option<Timestamp>), Trouble> {
         let exec = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
             "command": "/bin/sh", "args": ["-c", script, "s3cret"],
@@ -168,14 +192,15 @@ mod tests {
             exec: Some(serde_json::from_value(exec).unwrap()),
             ..AuthInfo::default()
         };
-        let until = ask(&mut user, false).await?;
+        let until = ask(&mut user, &Source::default()).await?;
         Ok((user, until))
     }
 
     async fn said_of(script: &str) -> String {
         match asked(script).await {
             Ok(_) => panic!("{script}: no error"),
-            Err(error) => error,
+            Err(Trouble::Wrong(message)) => message,
+            Err(late) => panic!("{script}: {late:?}"),
         }
     }
 
@@ -227,6 +252,6 @@ mod tests {
             token: Some("mine".to_owned().into()),
             ..AuthInfo::default()
         };
-        assert_eq!(ask(&mut user, false).await, Ok(None));
+        assert_eq!(ask(&mut user, &Source::default()).await, Ok(None));
     }
 }

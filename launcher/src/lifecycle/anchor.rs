@@ -157,7 +157,11 @@ impl Run<'_> {
         }
         if !self.adopted {
             self.adopted = true;
-            self.say(LaunchEvent::Adopted { name });
+            if runs.is_some() {
+                self.differs = record.differences(&self.spec);
+            }
+            let differs = self.differs.clone();
+            self.say(LaunchEvent::Adopted { name, differs });
         }
         if done {
             self.made.leave();

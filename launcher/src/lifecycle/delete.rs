@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::Preconditions;
@@ -13,9 +14,10 @@ use serde::Serialize;
 use super::cleanup::delete_uid;
 use super::find::{Found, find, is_in_session};
 use super::holder::Holder;
+use super::owner;
 use super::shared::is_shared;
 use crate::cluster::{Cluster, Deadline, Error};
-use crate::manifest::{Record, SESSION, secret_name};
+use crate::manifest::{OWNER, Record, SESSION, secret_name};
 use crate::watch::{PodEvent, PodWatch};
 
 /// So many Pods of a session are deleted at a time.
@@ -81,6 +83,7 @@ async fn whole(
 ) -> Result<Deleted, Error> {
     let mut deleted = Deleted::WasGone;
     let mut record = None;
+    let mut owner = None;
     while let Some(service) = found {
         if !service.labels().contains_key(SESSION) {
             return Ok(Deleted::NotOurs);
@@ -89,7 +92,11 @@ async fn whole(
             return Ok(Deleted::OtherKind);
         }
         deleted = Deleted::Gone;
-        record = Holder::from(&service).record();
+        let anchor = Holder::from(&service);
+        record = anchor.record();
+        // Until a launch is done, its record alone says so.
+        owner = anchor.annotation(OWNER).map(str::to_owned);
+        owner = owner.or(record.as_ref().and_then(|record| record.spec.owner.clone()));
         let exactly = Preconditions {
             uid: service.uid(),
             resource_version: service.resource_version(),
@@ -115,8 +122,27 @@ async fn whole(
     if let Some(record) = record {
         delete_secret(cluster, &record, deadline).await?;
     }
-    wait_gone(cluster, name, pods, version, deadline).await?;
-    Ok(deleted)
+    let lease = match owner {
+        Some(owner) => lease_of(cluster, &owner, deadline).await,
+        None => None,
+    };
+    let gone = wait_gone(cluster, name, pods, version, deadline).await;
+    // Last: a process that lives sees its sandbox go, not its Lease.
+    if let Some(lease) = lease {
+        owner::forget(cluster, &lease).await;
+    }
+    gone.map(|()| deleted)
+}
+
+/// The Lease of the process that a session was attached to. That it cannot be
+/// had is no reason to keep the sandbox.
+async fn lease_of(cluster: &Cluster, owner: &str, deadline: Deadline) -> Option<Lease> {
+    let found = owner::of_process(cluster, owner, deadline.unless_unreachable());
+    let found = found.await;
+    found.unwrap_or_else(|error| {
+        tracing::warn!(%error, "lease not deleted; the sweep takes it");
+        None
+    })
 }
 
 /// A sandbox in a shared session, which stays.

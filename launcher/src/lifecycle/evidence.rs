@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Deadline, Error, LogOptions, times};
 use crate::manifest::Owner;
 use crate::outcome::{Failure, Reason};
 use crate::token::TokenSource;
-use crate::watch::{Fatal, Instance};
+use crate::watch::{Fatal, Instance, Stage};
 
 /// Collecting must not hold up the clean-up.
 const BOUND: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ pub(super) async fn collect(
     cluster: &Cluster,
     pod: &Owner,
     fatal: Fatal,
-    token: &TokenSource,
+    (token, secret): (&TokenSource, &str),
 ) -> Failure {
     let deadline = Deadline::after(BOUND).unless_unreachable();
     let mut unread = Vec::new();
@@ -32,7 +32,14 @@ pub(super) async fn collect(
         }
     }
     let events = cluster.events(&pod.uid, deadline).await;
-    failure.events = told(read(events, &mut unread), token);
+    let events = read(events, &mut unread);
+    if let Some(late) = fatal.late.filter(|late| late.stage == Stage::Pull)
+        && let Some(said) = events.as_deref().and_then(volume_trouble)
+    {
+        let (message, hint) = late.of_a_volume(said, secret);
+        (failure.message, failure.hint) = (message, hint.to_owned());
+    }
+    failure.events = told(events, token);
     failure.report = fatal.report.map(|report| match token.known() {
         Some(token) => report.redacted(token),
         None => report,
@@ -74,6 +81,15 @@ fn told(events: Option<Vec<Event>>, token: &TokenSource) -> Vec<String> {
     let events = events.unwrap_or_default();
     let lines = events.iter().map(one_line);
     lines.map(|line| token.redact(&line)).collect()
+}
+
+/// What the kubelet says of a volume, when that is the last it complained of.
+fn volume_trouble(events: &[Event]) -> Option<&str> {
+    let warning = |event: &&Event| event.type_.as_deref() == Some("Warning");
+    let last = events.iter().rfind(warning)?;
+    let reason = last.reason.as_deref()?;
+    let of_volume = ["FailedMount", "FailedAttachVolume"].contains(&reason);
+    last.message.as_deref().map(str::trim).filter(|_| of_volume)
 }
 
 /// What was read. What may be there and could not be read is noted; that there
@@ -150,12 +166,14 @@ fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     all.find(|status| status.name == container)
 }
 
-/// What git gave up with, or else the last line.
+/// What git gave up with, or else the last line. That it has no ssh it says one
+/// line before, and gives up with less.
 fn last_words(log: &str) -> Option<&str> {
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
         .clone()
-        .rfind(|line| line.starts_with("fatal: "))
+        .rfind(|line| line.contains("cannot run ssh"))
+        .or_else(|| lines.clone().rfind(|line| line.starts_with("fatal: ")))
         .or_else(|| lines.next_back())
 }
 
@@ -203,6 +221,50 @@ mod tests {
         assert_eq!(last_words(log), Some("fatal: repository 'u' not found"));
         assert_eq!(last_words("one\ntwo\n\n"), Some("two"));
         assert_eq!(last_words("\n"), None);
+        let no_ssh = "error: cannot run ssh: No such file or directory";
+        let log = format!("Cloning into 'x'...\n{no_ssh}\nfatal: unable to fork\n");
+        assert_eq!(last_words(&log), Some(no_ssh));
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_was_not_there_is_told_in_the_kubelets_words() {
+        let event = |kind: &str, reason: &str, second: u32, message: &str| {
+            serde_json::json!({
+                "metadata": { "name": reason, "namespace": "ns" }, "involvedObject": {},
+                "type": kind, "reason": reason, "message": message,
+                "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            })
+        };
+        let missing = "MountVolume.SetUp failed: secret \"a-g1-token\" not found";
+        let mount = event("Warning", "FailedMount", 2, missing);
+        let claim = event("Warning", "FailedAttachVolume", 2, "no such disk");
+        let pulled = event("Normal", "Pulling", 3, "an image");
+        let refused = event("Warning", "Failed", 4, "no such image");
+        let pod = Owner {
+            name: "a".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let token = TokenSource::from(crate::token::Token::random());
+        for (items, message, hint) in [
+            (vec![&mount, &pulled], missing, "deleted the token's Secret"),
+            (vec![&claim, &pulled], "no such disk", "--mount"),
+            (vec![&mount, &refused], "as it was", "the registry"),
+            (vec![&pulled], "as it was", "the registry"),
+        ] {
+            let list = serde_json::json!({
+                "kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items,
+            });
+            let cluster =
+                Cluster::of(move |_| std::future::ready(crate::cluster::fake::object(&list)));
+            let late = Fatal::stage_took_too_long(Stage::Pull, Duration::from_mins(5), "as it was");
+            let failure = collect(&cluster, &pod, late, (&token, "a-g1-token")).await;
+            assert!(
+                failure.message.contains("pull budget of 300s"),
+                "{failure:?}"
+            );
+            assert!(failure.message.contains(message), "{failure:?}");
+            assert!(failure.hint.contains(hint), "{failure:?}");
+        }
     }
 
     fn status(last: &serde_json::Value) -> ContainerStatus {

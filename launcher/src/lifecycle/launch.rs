@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -62,6 +62,7 @@ pub(crate) async fn launch(
         owners: &engine.owners,
         waited: Duration::ZERO,
         adopted: false,
+        differs: Vec::new(),
         progress: &progress,
         started: Instant::now(),
     };
@@ -160,6 +161,8 @@ pub(super) struct Run<'a> {
     /// How much of the schedule budget went for refused creations.
     pub(super) waited: Duration,
     pub(super) adopted: bool,
+    /// In which fields what it adopted is not what it asks for.
+    pub(super) differs: Vec<String>,
     pub(super) made: Made,
     progress: &'a Progress,
     started: Instant,
@@ -275,7 +278,8 @@ impl Run<'_> {
     async fn fail(&mut self, stop: Stop) -> Box<Failure> {
         let mut failure = match (stop, &self.made.pod) {
             (Stop::Fatal(fatal), Tried::Yes(pod)) => {
-                evidence::collect(self.cluster, pod, *fatal, &self.token).await
+                let secret = manifest::secret_name(&pod.name, self.made.generation);
+                evidence::collect(self.cluster, pod, *fatal, (&self.token, &secret)).await
             }
             (stop, Tried::Yes(pod)) if !matches!(stop, Stop::Cancelled) => {
                 evidence::events(self.cluster, pod, stop.into_failure(), &self.token).await
@@ -347,6 +351,7 @@ impl Run<'_> {
             launch_id: spec.launch_id.clone(),
             generation: record.generation,
             adopted: self.adopted,
+            differs: self.differs.clone(),
             owner: self.owner().map(str::to_owned),
             expires,
             timings,
@@ -386,9 +391,31 @@ pub(super) fn after(time: Duration) -> Timestamp {
     plus(Timestamp::now(), time)
 }
 
+/// In whole seconds, as the cluster counts; never earlier than was asked for.
 pub(super) fn plus(from: Timestamp, time: Duration) -> Timestamp {
-    SignedDuration::try_from(time)
+    let up = TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(RoundMode::Ceil);
+    let added = SignedDuration::try_from(time)
         .ok()
-        .and_then(|t| from.checked_add(t).ok())
-        .unwrap_or(Timestamp::MAX)
+        .and_then(|t| from.checked_add(t).ok());
+    let whole = added.and_then(|moment| moment.round(up).ok());
+    whole.unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expiry_is_a_whole_second() {
+        let from = "2026-01-01T00:00:00.25Z".parse().unwrap();
+        for (time, moment) in [
+            (Duration::from_mins(1), "2026-01-01T00:01:01Z"),
+            (Duration::from_millis(750), "2026-01-01T00:00:01Z"),
+        ] {
+            assert_eq!(plus(from, time).to_string(), moment);
+        }
+        assert_eq!(plus(from, Duration::MAX), Timestamp::MAX);
+    }
 }

@@ -11,6 +11,7 @@ use futures::future::{BoxFuture, Shared};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
 use tokio::sync::watch;
@@ -24,6 +25,9 @@ use crate::manifest::{MANAGED_BY, OWNER_KIND};
 pub const DURATION: Duration = Duration::from_secs(15);
 /// A renewal that is lost leaves time for another one.
 const EVERY: Duration = Duration::from_secs(DURATION.as_secs() / 3);
+
+/// The kind of a Lease that ends with one process.
+const PROCESS: &str = "process";
 
 /// Why the Lease of a process is its no longer; empty while it is.
 pub(crate) type Lost = watch::Receiver<Option<String>>;
@@ -120,7 +124,7 @@ pub(crate) async fn ensure(
     attached: bool,
     deadline: Deadline,
 ) -> Result<ObjectMeta, Error> {
-    let kind = if attached { "process" } else { "deployment" };
+    let kind = if attached { PROCESS } else { "deployment" };
     let wanted = lease(name, kind);
     let api = cluster.renewal_api::<Lease>();
     let post = PostParams::default();
@@ -158,6 +162,47 @@ async fn renew(
         async move { api.patch(name, params, &Patch::Merge(patch)).await }
     };
     cluster.repeat(call, deadline, request).await
+}
+
+/// The Lease that a session names, when it is that of an attached process.
+pub(crate) async fn of_process(
+    cluster: &Cluster,
+    name: &str,
+    deadline: Deadline,
+) -> Result<Option<Lease>, Error> {
+    if !crate::name::may_be_of_process(name) {
+        return Ok(None);
+    }
+    let api = cluster.renewal_api::<Lease>();
+    let (params, nothing) = (PatchParams::default(), Patch::Merge(json!({})));
+    let call = cluster.what("patch", "leases", name);
+    // The launcher may patch Leases, not read them: a patch of nothing writes
+    // nothing, and answers with what is there.
+    let read = cluster.repeat(call, deadline, || api.patch(name, &params, &nothing));
+    match read.await {
+        Ok(lease) => {
+            let kind = lease.labels().get(OWNER_KIND);
+            Ok((kind.is_some_and(|kind| kind == PROCESS)).then_some(lease))
+        }
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes the Lease of a process as it was seen: one that is renewed since is
+/// that of a process that lives, and takes it along at its end.
+pub(crate) async fn forget(cluster: &Cluster, seen: &Lease) {
+    let exactly = Preconditions {
+        uid: seen.uid(),
+        resource_version: seen.resource_version(),
+    };
+    let deadline = Deadline::after(DURATION).unless_unreachable();
+    let name = seen.name_any();
+    let deleted = cluster.delete::<Lease>("leases", &name, exactly, deadline);
+    match deleted.await {
+        Ok(_) | Err(Error::Conflict { .. }) => {}
+        Err(error) => tracing::warn!(%error, "lease not deleted; the sweep takes it"),
+    }
 }
 
 /// Renews a Lease until `stop` is dropped, or it is somebody else's or gone;

@@ -1,11 +1,11 @@
 //! The record on the anchor, or on the Pod in a shared session: what is wanted and what is under way. It holds
 //! no value of any environment variable and stays below 16 kB.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{EXPIRES, RECORD};
 use crate::report::Report;
@@ -68,6 +68,19 @@ impl Record {
             secret_uid: None,
             last_report: None,
         }
+    }
+
+    /// The fields in which the sandbox is another one than `wanted`. How long a
+    /// launch waits for it, and for what, is that launch's own.
+    pub fn differences(&self, wanted: &SandboxSpec) -> Vec<String> {
+        let (is, wanted) = (json!(self.spec), json!(without_values(wanted)));
+        let keys = [&is, &wanted].map(|spec| spec.as_object().into_iter().flatten());
+        let keys: BTreeSet<_> = keys.into_iter().flatten().map(|(key, _)| key).collect();
+        let of_the_launch = ["sandbox", "launchId", "wait", "budgets", "keepOnFailure"];
+        keys.into_iter()
+            .filter(|key| !of_the_launch.contains(&key.as_str()) && is[*key] != wanted[*key])
+            .cloned()
+            .collect()
     }
 
     /// Whether the record of this spec has room on its anchor.

@@ -96,6 +96,8 @@ pub fn values(text: &str, name: &str) -> Result<Vec<Value>, Problems> {
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
         let message = error.to_string();
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Its advice is for whoever programs with it.
+        let message = message.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
         one("file", name, format!("is no YAML: {message}"))
     })
 }

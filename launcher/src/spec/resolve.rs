@@ -188,7 +188,7 @@ impl Merged {
     /// # Errors
     /// Every problem of every layer, and of the whole, each with the flag, the
     /// variable or the file and path that set it.
-    pub fn finish(self, label: &str, environment: &Environment) -> Result<SandboxSpec, Problems> {
+    pub fn finish(&self, label: &str, environment: &Environment) -> Result<SandboxSpec, Problems> {
         let mut problems = self.problems.clone();
         let wrong: Vec<_> = problems
             .iter()
@@ -218,8 +218,8 @@ impl Merged {
             if problem.field == "env" {
                 continue;
             }
-            let field = std::mem::take(&mut problem.field);
-            problem.field = self.named(&field);
+            let field = problem.field.clone();
+            problem = self.told(problem);
             // A leaf that could not be read is not missing as well.
             let behind = [format!(": {field}"), format!(": sandbox.{field}")];
             let unread = |wrong: &String| behind.iter().any(|end| wrong.ends_with(end));
@@ -303,6 +303,20 @@ impl Merged {
                 ));
             }
         }
+    }
+
+    /// A problem as whoever set the field knows it: of a flag that sets one key
+    /// of many, with the key.
+    pub fn told(&self, mut problem: Problem) -> Problem {
+        let pairs = ["labels.", "nodeSelector."];
+        let field = std::mem::take(&mut problem.field);
+        let key = pairs.iter().find_map(|pair| field.strip_prefix(pair));
+        let apart = matches!(self.origin(&field), Origin::Flag(_) | Origin::Variable(_));
+        if let Some(key) = key.filter(|_| apart) {
+            problem.value = format!("{key}={}", problem.value);
+        }
+        problem.field = self.named(&field);
+        problem
     }
 
     /// A field as whoever set it knows it, the whole spec by its document.

@@ -319,7 +319,7 @@ pub(super) fn told(path: &str, value: &Value) -> String {
         Value::Object(_) => "a mapping".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         // A whole command line, where a list is wanted.
-        Value::String(_) if path == "host" => "text".to_owned(),
+        Value::String(_) if path == "host" => "a text".to_owned(),
         _ if variable.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) => String::new(),
         Value::String(url) if ["repo", "repo.url", "server"].contains(&path) => redact_url(url),
         other => shown(other),
@@ -330,7 +330,8 @@ pub(super) fn told(path: &str, value: &Value) -> String {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        // As people write 1e20.
+        other => other.to_string().replace("e+", "e"),
     }
 }
 

@@ -64,9 +64,8 @@ impl Merged {
         self.owner_or_ttl(&spec, &mut problems);
         let spec = SessionSpec::of(session, spec);
         let found = spec.validate().err();
-        for mut problem in found.into_iter().flat_map(|found| found.0) {
-            problem.field = self.named(&problem.field);
-            problems.push(problem);
+        for problem in found.into_iter().flat_map(|found| found.0) {
+            problems.push(self.told(problem));
         }
         Problems::of(problems).map(|()| spec)
     }

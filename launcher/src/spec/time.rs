@@ -9,17 +9,39 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 /// What a time must look like.
 pub const RULE: &str = "must be a time such as 90s, 5m, 24h or 7d";
 
+/// What a time must be that is more than can be counted.
+const MOST: &str = "must be at most 10 years, 87600h";
+
+/// How long a session may live.
+pub const TTL_RULE: &str = "must be from 1m to 10 years, or none";
+
+/// Whether a session may live so long: [`TTL_RULE`].
+pub fn is_ttl(time: Duration) -> bool {
+    (Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24)).contains(&time)
+}
+
 /// Reads a time.
 ///
 /// # Errors
-/// [`RULE`], when it is none or negative.
+/// [`RULE`], when it is none or negative; or that it is too long.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = |_| RULE.to_owned();
+    let form = |_| if is_time(text) { MOST } else { RULE }.to_owned();
+    let wrong = |error| form(error);
     let span: Span = text.parse().map_err(wrong)?;
     let time = span
         .to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(wrong)?;
     Duration::try_from(time).map_err(wrong)
+}
+
+/// Whether it has the form of a time, which is too long then.
+fn is_time(text: &str) -> bool {
+    let mut parts = text.split_inclusive(['d', 'h', 'm', 's']);
+    !text.is_empty()
+        && parts.all(|part| {
+            let number = part.strip_suffix(['d', 'h', 'm', 's']).unwrap_or("");
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
 }
 
 /// Writes a time so that [`parse`] reads it.
@@ -74,7 +96,10 @@ mod tests {
         assert_eq!(parse("7d"), Ok(Duration::from_hours(7 * 24)));
         assert_eq!(parse("1h30m"), Ok(Duration::from_mins(90)));
         for bad in ["", "5", "-1s", "soon", "1y"] {
-            assert!(parse(bad).is_err(), "{bad}");
+            assert_eq!(parse(bad), Err(RULE.to_owned()), "{bad}");
+        }
+        for long in ["10000000000000h", "99999999999999999999d1h"] {
+            assert_eq!(parse(long), Err(MOST.to_owned()), "{long}");
         }
     }
 

@@ -6,6 +6,6 @@ mod diagnose;
 mod hub;
 mod stream;
 
-pub use diagnose::{Diagnosis, Fatal, Instance, Stage, Verdict, termination_of};
+pub use diagnose::{Diagnosis, Fatal, Instance, Late, Stage, Verdict, termination_of};
 pub(crate) use hub::{Hub, Seen, Subscription};
 pub use stream::{Change, PodEvent, PodWatch, Watch};

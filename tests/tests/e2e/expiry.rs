@@ -36,8 +36,10 @@ fn launch(arch: Arch) -> Outcome {
     let (_, expires) = times(&actor, &name)?;
     // Of the launcher's own clock, since the server's is not known before.
     let from = expires.ok_or("no expiry")? - SignedDuration::from_mins(12);
+    // In whole seconds, the next one.
+    let now = Timestamp::now() + SignedDuration::from_secs(1);
     ensure!(
-        begun <= from && from <= Timestamp::now(),
+        begun <= from && from <= now,
         "not twelve minutes after {begun}: {expires:?}"
     );
     launch.signal(Signal::INT)?;

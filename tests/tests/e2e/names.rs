@@ -70,7 +70,9 @@ fn twice(arch: Arch) -> Outcome {
     actor.launch(&name).host(&SLEEP).run()?;
     actor.run(&["delete", &name])?;
     gone(&actor, &name)?;
-    actor.run(&["delete", &name])?;
+    let again = actor.try_run(&["delete", &name])?.with_code(5)?;
+    ensure!(again.stderr.contains(&name), "deleted: {}", again.stderr);
+    actor.run(&["delete", "--ignore-not-found", &name])?;
     let status = actor.try_run(&["status", &name])?.with_code(5)?;
     ensure!(
         status.stderr.contains(&name),

@@ -8,10 +8,11 @@ use podcradle_tests::e2e::{Running, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
 use podcradle_tests::harness::{Outcome, Stop, Suite};
+use rustix::process::Signal;
 
 use super::ambiguous::once;
-use super::program::program;
-use super::support::Bed;
+use super::program::{podcradle, program};
+use super::support::{Bed, NAME};
 
 pub fn add(suite: &mut Suite) {
     suite.test("an_attached_launch_without_its_token_makes_nothing", || {
@@ -43,6 +44,10 @@ pub fn add(suite: &mut Suite) {
         Ok(())
     });
     suite.test("an_attached_launch_that_cannot_print_leaves_nothing", full);
+    suite.test(
+        "the_lease_of_a_process_that_was_killed_goes_with_its_sandbox",
+        killed,
+    );
 }
 
 /// This process ends as one host does.
@@ -111,5 +116,38 @@ fn full() -> Outcome {
     bed.api.collect();
     let left = bed.api.objects();
     ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+/// A deployment's stays, whatever it is called.
+fn killed() -> Outcome {
+    let leases = |bed: &Bed| {
+        let mut all = bed.api.objects();
+        all.retain(|object| object.starts_with("leases/"));
+        all.len()
+    };
+    let delete = |bed: &Bed| {
+        let mut command = podcradle(bed)?;
+        command.args(["delete", NAME]);
+        Ok::<_, Stop>(Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?)
+    };
+    let bed = Bed::well()?;
+    let mut command = program(&bed)?;
+    command.args(["--attach", "--sandbox", NAME]);
+    let running = Running::start(&mut command)?;
+    bed.api
+        .wait_for(|so_far| so_far.calls("PATCH services") > 0)?;
+    running.signal(Signal::KILL)?;
+    running.wait(WATCHDOG)?;
+    ensure!(leases(&bed) == 1, "there is no Lease");
+    delete(&bed)?;
+    ensure!(leases(&bed) == 0, "left: {:?}", bed.api.objects());
+
+    let bed = Bed::well()?;
+    let mut command = program(&bed)?;
+    command.args(["--owner", "podcradle-attach-0123", "--sandbox", NAME]);
+    Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?;
+    delete(&bed)?;
+    ensure!(leases(&bed) == 1, "left: {:?}", bed.api.objects());
     Ok(())
 }

@@ -19,6 +19,7 @@ mod shared;
 mod silent;
 mod support;
 mod token;
+mod told;
 mod weather;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     shared::add(&mut suite);
     silent::add(&mut suite);
     token::add(&mut suite);
+    told::add(&mut suite);
     weather::add(&mut suite);
     suite.run()
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use podcradle_tests::e2e::proxy::Tunnel;
 use podcradle_tests::e2e::{Ended, Running, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::going_well;
@@ -36,6 +37,14 @@ pub fn add(suite: &mut Suite) {
         expiring,
     );
     suite.test("a_token_that_cannot_be_renewed_ends_the_launch", no_more);
+    suite.test(
+        "an_exec_plugin_that_never_ends_has_the_time_of_all",
+        hanging,
+    );
+    suite.test(
+        "a_certificate_that_does_not_verify_is_told_as_one",
+        untrusted,
+    );
     suite.test("an_address_that_never_answers_is_given_up", unanswered);
 }
 
@@ -205,5 +214,48 @@ fn unanswered() -> Outcome {
     for part in [server.as_str(), "no connection within 5s"] {
         ensure!(message.contains(part), "no {part:?} in {message}");
     }
+    Ok(())
+}
+
+fn hanging() -> Outcome {
+    let bed = Bed::well()?;
+    let dir = tempfile::tempdir()?;
+    let plugin = Plugin::of(&bed, dir.path())?;
+    let mut command = launch(&bed)?;
+    command.args(["--timeout", "2s"]);
+    let running = Running::start(&mut command)?;
+    plugin.wait()?;
+    // Ten times its time, and less than the plugin's own.
+    let ended = running.wait(Duration::from_secs(20))?.with_code(7)?;
+    let error = &ended.json()?["error"];
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(
+        error["reason"] == "TimedOut" && message.contains("no credentials within 2s"),
+        "{error:#}"
+    );
+    ensure!(bed.api.calls().is_empty(), "{:?}", bed.api.calls());
+    Ok(())
+}
+
+fn untrusted() -> Outcome {
+    let bed = Bed::well()?;
+    let (tls, _certificate) = Tunnel::behind_tls()?;
+    let file = bed.kubeconfig();
+    let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(file)?)?;
+    let server = format!("https://{}", tls.address());
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(server);
+    std::fs::write(file, kubeconfig.to_string())?;
+    let ended = Running::start(&mut launch(&bed)?)?.wait(WATCHDOG)?;
+    let error = &ended.with_code(3)?.json()?["error"];
+    let text = |key: &str| error[key].as_str().unwrap_or_default();
+    let told = text("message");
+    ensure!(
+        told.contains("invalid peer certificate") && told.contains(&server),
+        "{error:#}"
+    );
+    ensure!(
+        !told.contains("no answer") && text("hint").contains("certificate-authority"),
+        "{error:#}"
+    );
     Ok(())
 }

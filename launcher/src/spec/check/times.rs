@@ -55,9 +55,7 @@ fn life(spec: &SandboxSpec, c: &mut Checks) {
 }
 
 pub fn ttl(ttl: Duration, c: &mut Checks) {
-    let right = (MINUTE..=DECADE).contains(&ttl);
-    let rule = "must be from 1m to 10 years, or none";
-    c.require(right, "ttl", time::format(ttl), rule);
+    c.require(time::is_ttl(ttl), "ttl", time::format(ttl), time::TTL_RULE);
 }
 
 #[cfg(test)]

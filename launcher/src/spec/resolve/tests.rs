@@ -34,7 +34,7 @@ fn config(text: &str) -> Layer {
     Layer::of_value(&value, &Origin::Config("config.yaml".to_owned()))
 }
 
-fn problems(merged: Merged, environment: &Environment) -> Vec<String> {
+fn problems(merged: &Merged, environment: &Environment) -> Vec<String> {
     let found = merged.finish("a", environment).err();
     let found = found.map_or_else(Vec::new, |problems| problems.0);
     found.iter().map(ToString::to_string).collect()
@@ -105,7 +105,7 @@ fn a_default_request_follows_a_lower_limit_and_one_that_was_asked_for_does_not()
     let config = config("{image: a, resources: {memoryRequest: 1Gi}}");
     let merged = merge(&flags(&[("memory-limit", "512Mi")]), &none, &[&config]);
     assert_eq!(
-        problems(merged, &none),
+        problems(&merged, &none),
         ["config.yaml: sandbox.resources.memoryRequest \"1Gi\": must not be above its limit 512Mi"]
     );
 }
@@ -175,7 +175,7 @@ fn every_problem_of_every_layer_is_reported_as_its_author_knows_it() {
     );
     let config = config("{homeSizeLimit: 0.5GB, runAs: -1, grace: '20'}");
     let merged = merge(&flags, &variables, &[&document, &config]);
-    let found = problems(merged, &variables);
+    let found = problems(&merged, &variables);
     for start in [
         "PODCRADLE_TTL \"never\": must be a time",
         "PODCRADLE_GRACE \"28\": grace 28 + drain 5",
@@ -207,7 +207,7 @@ fn every_problem_of_every_layer_is_reported_as_its_author_knows_it() {
 fn an_owner_and_a_time_to_live_exclude_each_other() {
     let none = Environment::default();
     let conflict = |flags: &Layer, document: &Layer| {
-        let found = problems(merge(flags, &none, &[document]), &none);
+        let found = problems(&merge(flags, &none, &[document]), &none);
         found
             .iter()
             .any(|line| line.contains("an owner or a time to live"))
@@ -225,7 +225,7 @@ fn an_owner_and_a_time_to_live_exclude_each_other() {
     let both: Environment = [("PODCRADLE_OWNER", "o"), ("PODCRADLE_TTL", "1h")]
         .into_iter()
         .collect();
-    let found = problems(merge(&Layer::default(), &both, &[&plain]), &both);
+    let found = problems(&merge(&Layer::default(), &both, &[&plain]), &both);
     let found: Vec<_> = found.iter().filter(|l| l.contains("never both")).collect();
     assert!(
         found.len() == 1 && found[0].starts_with("PODCRADLE_OWNER"),

@@ -6,6 +6,32 @@ use super::{Fatal, Stage};
 use crate::manifest::{HOST_CONTAINER, PREP_CONTAINER};
 use crate::outcome::Reason;
 
+/// A budget that ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    /// The part that was under way.
+    pub stage: Stage,
+    /// What the budget is called.
+    pub budget: &'static str,
+    /// How much it was.
+    pub time: Duration,
+}
+
+impl Late {
+    /// What it is called when it ran out over a volume: `said` are the words of
+    /// the kubelet, and `token` is the Secret that we have made.
+    pub fn of_a_volume(self, said: &str, token: &str) -> (String, &'static str) {
+        let Self { budget, time, .. } = self;
+        let message = format!("no volumes within the {budget} budget of {time:?}: {said}");
+        let hint = if said.contains(&format!("secret \"{token}\" not found")) {
+            "somebody deleted the token's Secret: see who, and launch again"
+        } else {
+            "check the volume that the kubelet names (--mount), or wait longer with --pull-timeout and --timeout"
+        };
+        (message, hint)
+    }
+}
+
 impl Stage {
     /// What its budget is called, in the spec and in messages.
     fn name(self) -> &'static str {
@@ -49,7 +75,13 @@ impl Fatal {
         Self::too_long(stage, "total", total, why, hint)
     }
 
-    fn too_long(stage: Stage, budget: &str, time: Duration, why: &str, hint: &'static str) -> Self {
+    fn too_long(
+        stage: Stage,
+        budget: &'static str,
+        time: Duration,
+        why: &str,
+        hint: &'static str,
+    ) -> Self {
         let (what, reason, container) = match stage {
             Stage::Schedule => ("no node was found", Reason::Unschedulable, None),
             Stage::Pull => (
@@ -71,6 +103,11 @@ impl Fatal {
         let message = format!("{what} within the {budget} budget of {time:?}: {why}");
         let mut fatal = Self::new(reason, message, hint);
         fatal.container = container;
+        fatal.late = Some(Late {
+            stage,
+            budget,
+            time,
+        });
         fatal
     }
 }

@@ -4,6 +4,7 @@
 //! Container states are read before the phase, which lags behind.
 
 mod budget;
+pub use budget::Late;
 mod ended;
 mod lost;
 mod refused;
@@ -58,6 +59,8 @@ pub struct Fatal {
     pub instance: Option<Instance>,
     /// What the supervisor reported.
     pub report: Option<Report>,
+    /// When a budget ran out, which.
+    pub late: Option<Late>,
 }
 
 impl Fatal {
@@ -69,6 +72,7 @@ impl Fatal {
             container: None,
             instance: None,
             report: None,
+            late: None,
         }
     }
 

@@ -8,7 +8,7 @@ fn each_document_of_a_file_is_a_sandbox_with_its_index() {
     let none = Environment::default();
     let found: Vec<_> = documents
         .iter()
-        .map(|d| problems(merge(&Layer::default(), &none, &[d]), &none))
+        .map(|d| problems(&merge(&Layer::default(), &none, &[d]), &none))
         .collect();
     assert_eq!(found[0], Vec::<String>::new());
     assert!(
