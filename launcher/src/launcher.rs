@@ -258,8 +258,10 @@ impl Launcher {
         timeout: Duration,
     ) -> Result<Option<String>, ExtendError> {
         let name = name.to_owned();
-        let moved = self.ask(move |cluster| async move {
-            Ok(lifecycle::extend(cluster, name, ttl, timeout).await)
+        let moved = self.ask_engine(move |engine| async move {
+            // A launch into it is to hear of the new one.
+            engine.sessions.forget(&name);
+            Ok(lifecycle::extend(engine.cluster, name, ttl, timeout).await)
         });
         moved.await?.map(|moment| moment.map(|m| m.to_string()))
     }

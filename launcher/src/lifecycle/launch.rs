@@ -1,5 +1,6 @@
 //! launch: anchor → Pod (gated) → Secret → gate off → watch until it is ready
-//! → hand-over. A shared session has its anchor already. What was made is deleted on every way out but the last.
+//! → hand-over. A shared session has its anchor already. What was made is
+//! deleted on every way out but the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use tokio::time::Instant;
 
 use super::anchor::Claim;
 use super::cleanup::{Held, Made, Tried};
+use super::engine::Engine;
 use super::evidence;
 use super::holder::Kind;
 use super::owner::{Lost, Owners};
-use super::shared::{Known, Sessions};
+use super::shared::Known;
 use super::stop::{self, Stop};
 use crate::cluster::{Cluster, Deadline};
 use crate::launching::{Cancelled, LaunchEvent, Progress};
@@ -34,36 +36,6 @@ pub(crate) struct Order {
     pub token: TokenSource,
     /// The name was generated: when it is taken, another one does as well.
     pub rename: bool,
-}
-
-/// So many launches write at a time, and so many clean up: what they need
-/// meanwhile is a hundred times what one takes that waits for its host.
-const AT_ONCE: usize = 32;
-
-/// What all operations of a launcher's thread share.
-#[derive(Clone)]
-pub(crate) struct Engine {
-    pub cluster: Cluster,
-    pub hub: Hub,
-    pub owners: Owners,
-    pub sessions: Sessions,
-    writers: Arc<Semaphore>,
-    cleaners: Arc<Semaphore>,
-}
-
-impl Engine {
-    /// Must be called on the runtime that will use it.
-    pub(crate) fn new(cluster: Cluster, owners: Owners) -> Self {
-        let hub = Hub::new(&cluster);
-        Self {
-            cluster,
-            hub,
-            owners,
-            sessions: Sessions::default(),
-            writers: Arc::new(Semaphore::new(AT_ONCE)),
-            cleaners: Arc::new(Semaphore::new(AT_ONCE)),
-        }
-    }
 }
 
 /// Launches a sandbox; with the outcome comes what [`take_back`] deletes.

@@ -11,7 +11,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::launch::{Engine, Order, launch};
+use super::engine::Engine;
+use super::launch::{Order, launch};
 use super::owner::Owners;
 use crate::cluster::Cluster;
 use crate::cluster::fake::{Answer, broken, object, tells_after};

@@ -6,9 +6,11 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Owner, Record, network_policy, pod, secret, service, with_record};
+use super::{
+    Owner, Record, network_policy, pod, secret, service, session, session_policy, with_record,
+};
 use crate::spec::{
-    Inject, Mount, NetworkPolicy, Profile, Repo, Restart, SandboxSpec, TokenDelivery,
+    Inject, Mount, NetworkPolicy, Profile, Repo, Restart, SandboxSpec, SessionSpec, TokenDelivery,
 };
 use crate::token::Token;
 
@@ -161,22 +163,46 @@ fn objects(spec: &SandboxSpec) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
+/// A shared session with all that it may have.
+fn session_objects() -> Value {
+    let mut spec = SessionSpec::new("podcradle-team-000000");
+    spec.labels.insert("team.example/name".into(), "a".into());
+    spec.network_policy = Some(NetworkPolicy {
+        egress: vec!["192.0.2.0/24".into()],
+    });
+    let anchor = Owner {
+        name: spec.session.clone(),
+        uid: "00000000-0000-4000-8000-000000000001".into(),
+    };
+    let id = "0123456789abcdef";
+    let expires: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        session(&spec, id, expires),
+        session_policy(&spec, id, &anchor),
+    ]})
+}
+
 #[test]
 fn the_objects_of_each_example_are_as_last_reviewed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/manifest/snapshots");
     for (name, spec) in examples() {
         assert_eq!(spec.validate(), Ok(()), "{name}");
-        let now = serde_json::to_string_pretty(&objects(&spec)).unwrap() + "\n";
-        let file = folder.join(format!("{name}.json"));
-        if std::env::var_os("PODCRADLE_UPDATE_SNAPSHOTS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&file, &now).unwrap();
-        }
-        let reviewed = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(
-            now == reviewed,
-            "{name} changed; PODCRADLE_UPDATE_SNAPSHOTS=1 writes {} for review",
-            file.display()
-        );
+        as_last_reviewed(name, &objects(&spec));
     }
+    as_last_reviewed("session", &session_objects());
+}
+
+fn as_last_reviewed(name: &str, objects: &Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/manifest/snapshots");
+    let now = serde_json::to_string_pretty(objects).unwrap() + "\n";
+    let file = folder.join(format!("{name}.json"));
+    if std::env::var_os("PODCRADLE_UPDATE_SNAPSHOTS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&file, &now).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        now == reviewed,
+        "{name} changed; PODCRADLE_UPDATE_SNAPSHOTS=1 writes {} for review",
+        file.display()
+    );
 }

@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 use super::environment::Environment;
 use super::{
-    Layer, Origin, Problem, Problems, Profile, SandboxSpec, SessionSpec, Setting, passthrough,
-    schema, time,
+    Layer, Origin, Problem, Problems, Profile, SandboxSpec, Setting, passthrough, schema, time,
 };
 use crate::name;
 use crate::quantity::Quantity;
@@ -276,59 +275,6 @@ impl Merged {
         }
     }
 
-    /// A shared session, from those of these fields that are its own.
-    ///
-    /// # Errors
-    /// As for [`Merged::finish`].
-    pub fn finish_session(self, session: String) -> Result<SessionSpec, Problems> {
-        let mut problems = self.problems.clone();
-        let spec = self.spec();
-        let spec = spec.map_err(|rule| Problems(vec![Problem::new("session", "", rule)]))?;
-        self.owner_or_ttl(&spec, &mut problems);
-        let spec = SessionSpec::of(session, spec);
-        let found = spec.validate().err();
-        for problem in found.into_iter().flat_map(|found| found.0) {
-            problems.push(self.told(problem));
-        }
-        Problems::of(problems).map(|()| spec)
-    }
-
-    /// Whether `field` was asked for by whoever asked for `other`, or over them.
-    fn is_asked_with(&self, field: &str, other: &str) -> bool {
-        let (origin, other) = (self.origin(field), self.origin(other));
-        match (origin, other) {
-            (Origin::Flag(_), _) | (Origin::Variable(_), Origin::Variable(_)) => true,
-            _ => origin == other && *origin != Origin::Default,
-        }
-    }
-
-    fn owner_or_ttl(&self, spec: &SandboxSpec, problems: &mut Vec<Problem>) {
-        if let Some(name) = &spec.owner
-            && self.is_asked_with("ttl", "owner")
-        {
-            let rule = "a session has an owner or a time to live, never both; give one of them";
-            let field = self.origin("owner").field("owner", "owner");
-            problems.push(Problem::new(field, name, rule));
-        }
-    }
-
-    /// A shared session brings its own end. What stands below the one who asks
-    /// for that session, as a default for others, is not meant; but that there
-    /// is to be a policy is never passed over.
-    fn in_session(&self, spec: &mut SandboxSpec, problems: &mut Vec<Problem>) {
-        if spec.session.is_none() {
-            return;
-        }
-        if !self.is_asked_with("owner", "session") {
-            spec.owner = None;
-        }
-        if self.is_asked_with("ttl", "session") {
-            let ttl = spec.ttl.map_or("none".to_owned(), time::format);
-            let rule = "is the session's, set by podcradle session create and moved by podcradle extend; a sandbox in it has none of its own";
-            problems.push(Problem::new(self.named("ttl"), ttl, rule));
-        }
-    }
-
     /// What cannot be wanted together, seen by who wants it.
     fn contradictions(&self, spec: &mut SandboxSpec, problems: &mut Vec<Problem>) {
         if spec.session.is_some() {
@@ -374,7 +320,7 @@ impl Merged {
     }
 
     /// A field as whoever set it knows it, the whole spec by its document.
-    fn named(&self, field: &str) -> String {
+    pub(super) fn named(&self, field: &str) -> String {
         if field == "spec" {
             let files = self.origins.values();
             let mut files = files.filter(|origin| matches!(origin, Origin::File(_)));

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{NetworkPolicy, Problems, Profile, SandboxSpec, check};
+use super::resolve::Merged;
+use super::{NetworkPolicy, Origin, Problem, Problems, Profile, SandboxSpec, check, time};
 
 /// One shared session. Make one with [`SessionSpec::new`] and change what
 /// differs from the defaults.
@@ -51,13 +52,68 @@ impl SessionSpec {
     }
 }
 
+impl Merged {
+    /// A shared session, from those of these fields that are its own.
+    ///
+    /// # Errors
+    /// As for [`Merged::finish`].
+    pub fn finish_session(self, session: String) -> Result<SessionSpec, Problems> {
+        let mut problems = self.problems.clone();
+        let spec = self.spec();
+        let spec = spec.map_err(|rule| Problems(vec![Problem::new("session", "", rule)]))?;
+        self.owner_or_ttl(&spec, &mut problems);
+        let spec = SessionSpec::of(session, spec);
+        let found = spec.validate().err();
+        for problem in found.into_iter().flat_map(|found| found.0) {
+            problems.push(self.told(problem));
+        }
+        Problems::of(problems).map(|()| spec)
+    }
+
+    /// Whether `field` was asked for by whoever asked for `other`, or over them.
+    fn is_asked_with(&self, field: &str, other: &str) -> bool {
+        let (origin, other) = (self.origin(field), self.origin(other));
+        match (origin, other) {
+            (Origin::Flag(_), _) | (Origin::Variable(_), Origin::Variable(_)) => true,
+            _ => origin == other && *origin != Origin::Default,
+        }
+    }
+
+    pub(super) fn owner_or_ttl(&self, spec: &SandboxSpec, problems: &mut Vec<Problem>) {
+        if let Some(name) = &spec.owner
+            && self.is_asked_with("ttl", "owner")
+        {
+            let rule = "a session has an owner or a time to live, never both; give one of them";
+            let field = self.origin("owner").field("owner", "owner");
+            problems.push(Problem::new(field, name, rule));
+        }
+    }
+
+    /// A shared session brings its own end. What stands below the one who asks
+    /// for that session, as a default for others, is not meant; but that there
+    /// is to be a policy is never passed over.
+    pub(super) fn in_session(&self, spec: &mut SandboxSpec, problems: &mut Vec<Problem>) {
+        if spec.session.is_none() {
+            return;
+        }
+        if !self.is_asked_with("owner", "session") {
+            spec.owner = None;
+        }
+        if self.is_asked_with("ttl", "session") {
+            let ttl = spec.ttl.map_or("none".to_owned(), time::format);
+            let rule = "is the session's, set by podcradle session create and moved by podcradle extend; a sandbox in it has none of its own";
+            problems.push(Problem::new(self.named("ttl"), ttl, rule));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::super::environment::Environment;
-    use super::super::resolve::{Merged, merge};
-    use super::super::{Layer, Origin, Setting};
+    use super::super::resolve::merge;
+    use super::super::{Layer, Setting};
     use super::*;
 
     /// What these flags, variables and configuration come to.

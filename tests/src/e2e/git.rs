@@ -4,17 +4,23 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
+use super::middle::{serve_tls, tls};
 use super::{Result, Running, Trying, WATCHDOG};
 use crate::serving::Serving;
 
 /// A served repository; dropping it ends that.
 pub struct Repository {
     serving: Serving,
+    scheme: &'static str,
     _folder: TempDir,
 }
 
@@ -38,6 +44,35 @@ impl Repository {
         Self::start(on, folder, axum::Router::new().fallback(never))
     }
 
+    /// The first one, behind this password and behind TLS, by a certificate
+    /// that whoever clones must not look at.
+    pub fn private(on: IpAddr, password: &str) -> Result<Self> {
+        let folder = tempfile::tempdir().trying("make a temporary folder")?;
+        make(folder.path(), false)?;
+        let (acceptor, _) = tls()?;
+        let pair = STANDARD.encode(format!("x-access-token:{password}"));
+        let known = Arc::new((folder.path().to_owned(), format!("Basic {pair}")));
+        let serving = Serving::on((on, 0), move |listener| {
+            serve_tls(listener, acceptor, move |request| {
+                let known = Arc::clone(&known);
+                async move {
+                    let said = request.headers().get("authorization");
+                    if said.is_none_or(|said| said.as_bytes() != known.1.as_bytes()) {
+                        let challenge = [("www-authenticate", r#"Basic realm="podcradle""#)];
+                        return Ok((StatusCode::UNAUTHORIZED, challenge).into_response());
+                    }
+                    let path = request.uri().clone();
+                    Ok(file(State(known.0.clone()), path).await.into_response())
+                }
+            })
+        });
+        Ok(Repository {
+            serving: serving.trying(format!("listen on {on}"))?,
+            scheme: "https",
+            _folder: folder,
+        })
+    }
+
     fn serve_with(on: IpAddr, large: bool) -> Result<Self> {
         let folder = tempfile::tempdir().trying("make a temporary folder")?;
         make(folder.path(), large)?;
@@ -51,13 +86,14 @@ impl Repository {
         let serving = Serving::router((on, 0), router).trying(format!("listen on {on}"))?;
         Ok(Repository {
             serving,
+            scheme: "http",
             _folder: folder,
         })
     }
 
     /// What to clone.
     pub fn url(&self) -> String {
-        format!("http://{}/hello.git", self.serving.address())
+        format!("{}://{}/hello.git", self.scheme, self.serving.address())
     }
 
     /// The URL of a repository that is not there.

@@ -2,11 +2,13 @@
 //! running host.
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
+use podcradle_tests::e2e::place::Place;
 use podcradle_tests::e2e::stage::{HOST, serve};
 use podcradle_tests::e2e::{Actor, Arch, Cluster, NAMESPACE, Running, WATCHDOG};
 use podcradle_tests::ensure;
-use podcradle_tests::harness::Outcome;
+use podcradle_tests::harness::{Outcome, skip};
 use podcradle_tests::testserver::{Order, digest};
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ pub const TESTS: &[(&str, Test)] = &[
         "an_environment_of_omnigents_launcher_launches_its_host",
         omnigent,
     ),
+    ("omnigents_own_defaults_are_enough", omnigent_alone),
 ];
 
 /// Runs a command to its success and returns what it printed.
@@ -210,5 +213,95 @@ fn omnigent(arch: Arch) -> Outcome {
         "no login shell: {args}"
     );
     actor.run(&["delete", &name])?;
+    Ok(())
+}
+
+/// The profile's namespace is one for all: one test at a time.
+static OMNIGENT: Mutex<()> = Mutex::new(());
+
+/// With nothing said but what omnigent's own launcher was told by its variables:
+/// namespace, account, command and credentials are the profile's.
+fn omnigent_alone(arch: Arch) -> Outcome {
+    const PLACE: &str = "omnigent-sandboxes";
+    let _one = OMNIGENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let actor = Actor::new(arch)?;
+    let admin = &actor.cluster.admin;
+    if admin.find("namespace", PLACE)?.is_some() {
+        return Err(skip(format!("the cluster has a namespace {PLACE} already")));
+    }
+    let place = Place::make(&actor, PLACE)?;
+    let map = |name: &str, key: &str, text: &str| {
+        let metadata = json!({ "name": name });
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { key: text } })
+    };
+    // What stands in for omnigent, where only a login shell finds it.
+    let stub = "#!/bin/sh\necho \"omnigent got $* with $A_CREDENTIAL in $HOME\"\nexec sleep 1000\n";
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "omnigent-runner" } }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "of-a-user" },
+            "stringData": { "A_CREDENTIAL": "a-word" },
+        }),
+        map("profile", "tools.sh", "PATH=$PATH:/opt/tools\n"),
+        map("tools", "omnigent", stub),
+    ] {
+        place.create(&object)?;
+    }
+    let volume =
+        |name: &str| json!({ "name": name, "configMap": { "name": name, "defaultMode": 0o555 } });
+    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let mounts = [
+        mount("profile", "/etc/profile.d"),
+        mount("tools", "/opt/tools"),
+    ];
+    let overlay = json!({ "spec": {
+        "volumes": [volume("profile"), volume("tools")],
+        "containers": [{ "name": "host", "volumeMounts": mounts }],
+    } });
+    let podcradle = |args: &[&str]| {
+        let mut command = actor.podcradle(args);
+        command
+            .env_remove("KUBECONFIG")
+            .env("OMNIGENT_KUBERNETES_KUBECONFIG", actor.kubeconfig())
+            .env("OMNIGENT_KUBERNETES_HOST_IMAGE", Cluster::image(arch))
+            .env("OMNIGENT_KUBERNETES_SECRET", "of-a-user")
+            .env("PODCRADLE_PROFILE", "omnigent")
+            .env("PODCRADLE_IMAGE_PULL_POLICY", "IfNotPresent")
+            .env("PODCRADLE_CPU_REQUEST", "10m")
+            .env("PODCRADLE_MEMORY_REQUEST", "32Mi");
+        if std::env::consts::ARCH != "x86_64" {
+            command.env("PODCRADLE_ARCH", "any");
+        }
+        command
+    };
+    let server = "http://192.0.2.1:8000";
+    let overlay = overlay.to_string();
+    let launch = [
+        "launch",
+        "--server",
+        server,
+        "--overlay",
+        &overlay,
+        "-o",
+        "json",
+    ];
+    let done = json_of(podcradle(&launch))?;
+    ensure!(done["namespace"] == PLACE, "launched: {done}");
+    let name = done["sandbox"].as_str().unwrap_or_default();
+    let logs = Running::start(&mut podcradle(&["logs", "-f", name]))?;
+    let said = format!("omnigent got host --server {server} with a-word in /home/omnigent\n");
+    logs.wait_for_stdout(&said, WATCHDOG)?;
+    let account = [
+        "get",
+        "pod",
+        name,
+        "--output=jsonpath={.spec.serviceAccountName}",
+    ];
+    let account = place.kubectl(&account)?;
+    ensure!(account == "omnigent-runner", "its account is {account}");
+    let delete = Running::start(&mut podcradle(&["delete", name]))?;
+    delete.wait(WATCHDOG)?.with_code(0)?;
+    drop(place);
+    admin.wait_gone("namespace", PLACE)?;
     Ok(())
 }

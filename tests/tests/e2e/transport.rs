@@ -440,47 +440,87 @@ fn in_cluster(arch: Arch) -> Outcome {
     let name = actor.reserve("in-cluster")?;
     let admin = &actor.cluster.admin;
     let sandbox = Cluster::image(arch);
-    let variable = |name: &str, value: String| json!({ "name": name, "value": value });
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    let container = |label: &str, args: &[&str], kubeconfig: Option<&str>| {
+        // The test cluster has no service network.
+        let mut env = vec![
+            variable("KUBERNETES_SERVICE_HOST", &host),
+            variable("KUBERNETES_SERVICE_PORT", &port),
+        ];
+        env.extend(kubeconfig.map(|file| variable("KUBECONFIG", file)));
+        json!({
+            "name": label, "image": image, "imagePullPolicy": "IfNotPresent",
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+            },
+            "args": args, "env": env,
+        })
+    };
+    let launch = [
+        "launch",
+        "-n",
+        NAMESPACE,
+        "--sandbox",
+        &name,
+        "--image",
+        &sandbox,
+        "--image-pull-policy",
+        "IfNotPresent",
+        "--cpu-request",
+        "10m",
+        "--memory-request",
+        "32Mi",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    let list = |which| ["list", "-n", NAMESPACE, "--in-cluster", which];
+    // A kubeconfig that is named comes first, unless it is not to be asked.
+    let nowhere = Some("/nowhere");
     admin.create_in(
         "podcradle-system",
         &json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
             "spec": {
                 "restartPolicy": "Never", "serviceAccountName": "podcradle-launcher",
-            "securityContext": {
-                "runAsNonRoot": true, "runAsUser": 65532,
-                "seccompProfile": { "type": "RuntimeDefault" },
-            },
-                "containers": [{
-                    "name": "podcradle", "image": image, "imagePullPolicy": "IfNotPresent",
                 "securityContext": {
-                    "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                    "runAsNonRoot": true, "runAsUser": 65532,
+                    "seccompProfile": { "type": "RuntimeDefault" },
                 },
-                    "args": [
-                        "launch", "-n", NAMESPACE, "--sandbox", name, "--image", sandbox,
-                        "--image-pull-policy", "IfNotPresent", "--cpu-request", "10m",
-                        "--memory-request", "32Mi", "--", "sleep", "1000",
-                    ],
-                    // The test cluster has no service network.
-                    "env": [
-                        variable("KUBERNETES_SERVICE_HOST", at.ip().to_string()),
-                        variable("KUBERNETES_SERVICE_PORT", at.port().to_string()),
-                    ],
-                }],
+                "containers": [
+                    container("podcradle", &launch, None),
+                    container("always", &list("always"), nowhere),
+                    container("auto", &list("auto"), nowhere),
+                    container("never", &list("never"), None),
+                ],
             },
         }),
     )?;
     let there = ["--namespace", "podcradle-system"];
     let pod = format!("pod/{name}");
-    let done = "--for=jsonpath={.status.containerStatuses[0].state.terminated}";
+    // Two of them are to fail.
+    let done = "--for=jsonpath={.status.phase}=Failed";
     let waited = admin.try_run(&[&["wait", &pod, done, "--timeout=120s"], &there[..]].concat());
-    let log = admin.run(&[&["logs", &pod], &there[..]].concat());
+    let log = admin.run(&[&["logs", &pod, "--all-containers=true"], &there[..]].concat());
+    let now = admin.get(&[&[pod.as_str()], &there[..]].concat());
     admin.run(&[&["delete", &pod, "--wait=false"], &there[..]].concat())?;
     let (ended, log) = (waited?, log?);
     ensure!(
         ended.code == 0 && log.contains("host runs") && log.contains(&name),
         "{}: {log}",
         ended.stderr
+    );
+    let now = now?;
+    let statuses = now["status"]["containerStatuses"].as_array();
+    let code = |label: &str| {
+        let status = statuses?.iter().find(|status| status["name"] == label)?;
+        status["state"]["terminated"]["exitCode"].as_i64()
+    };
+    let codes = ["podcradle", "always", "auto", "never"].map(code);
+    ensure!(
+        codes == [Some(0), Some(0), Some(2), Some(2)],
+        "ended with {codes:?}: {log}"
     );
     actor.run(&["delete", &name])?;
     gone(&actor, &name)

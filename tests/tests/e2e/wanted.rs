@@ -1,9 +1,12 @@
 //! What a spec asks the cluster for, and what a launch waits for: on a real
 //! scheduler and a real kubelet.
 
-use podcradle_tests::e2e::{Actor, Arch, Running, WATCHDOG};
+use podcradle_tests::e2e::git::Repository;
+use podcradle_tests::e2e::registry::Registry;
+use podcradle_tests::e2e::{Actor, Arch, Cluster, Running, WATCHDOG, actor, hexadecimal, native};
 use podcradle_tests::ensure;
-use podcradle_tests::harness::Outcome;
+use podcradle_tests::harness::{Outcome, skip};
+use podcradle_tests::testserver::digest;
 use serde_json::json;
 
 use crate::Test;
@@ -12,6 +15,11 @@ use crate::manifest::Own;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("a_pod_is_placed_as_it_is_asked_for", placed),
+    (
+        "a_private_repository_is_cloned_with_the_secret_s_token",
+        private_clone,
+    ),
+    ("an_image_is_pulled_with_the_secret_s_password", pulled),
     (
         "a_launch_that_waits_for_nothing_leaves_a_pod_without_a_node",
         no_wait,
@@ -85,6 +93,80 @@ fn placed(arch: Arch) -> Outcome {
     }
     let logs = Running::start(&mut actor.podcradle(&["logs", "-f", &name]))?;
     logs.wait_for_stdout("I am somebody", WATCHDOG)?;
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
+
+fn private_clone(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    let (_, token) = actor.token()?;
+    let repository = Repository::private(actor.cluster.address, &token)?;
+    let name = actor.reserve("private")?;
+    let secret = |label: &str, token: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "name": format!("{label}-{name}") },
+            "stringData": { "GIT_TOKEN": token, "GIT_SSL_NO_VERIFY": "1", "COLOUR": "teal" },
+        })
+    };
+    let secrets = [secret("right", &token), secret("wrong", "another-token")];
+    let _own = Own::create(&actor.cluster.admin, &secrets)?;
+    let launch = |label: &str| {
+        actor
+            .launch(&name)
+            .option(&["--repo", &repository.url()])
+            .option(&["--credentials-secret", &format!("{label}-{name}")])
+    };
+    let error = launch("wrong").try_run()?.with_code(6)?.json()?["error"].clone();
+    ensure!(
+        error["reason"] == "InitFailed"
+            && error["message"]
+                .to_string()
+                .contains("Authentication failed")
+            && error["hint"].to_string().contains("--credentials-secret"),
+        "{error:#}"
+    );
+    gone(&actor, &name)?;
+    let script = "cat README.md; echo \"colour $COLOUR\"; \
+        printf %s \"$GIT_TOKEN\" | sha256sum; exec sleep 1000";
+    launch("right").host(&["sh", "-c", script]).run()?;
+    let logs = Running::start(&mut actor.podcradle(&["logs", "-f", &name]))?;
+    let said = logs.wait_for_stdout(&hexadecimal(&digest(&token)), WATCHDOG)?;
+    for line in ["hello from main", "colour teal"] {
+        ensure!(said.lines().any(|one| one == line), "no {line} in {said}");
+    }
+    actor.run(&["delete", &name])?;
+    gone(&actor, &name)
+}
+
+fn pulled(arch: Arch) -> Outcome {
+    let actor = Actor::new(arch)?;
+    actor.cluster.registry.as_ref().map_err(skip)?;
+    // Of this machine's own architecture: it is the node's, which pulls.
+    let (image, archive) = Cluster::busybox_archive(native())?;
+    let registry = Registry::locked(&archive, &image)?;
+    let name = actor.reserve("pulled")?;
+    let secrets = [("right", true), ("wrong", false)];
+    let secrets =
+        secrets.map(|(label, right)| registry.pull_secret(&format!("{label}-{name}"), right));
+    let _own = Own::create(&actor.cluster.admin, &secrets)?;
+    let launch = |label: &str| {
+        actor::Launch::of(&actor, &registry.image("busybox"))
+            .option(&["--sandbox", &name, "--inject", "copy"])
+            .option(&["--supervisor-image", &Cluster::supervisor(arch)])
+            .option(&["--image-pull-secret", &format!("{label}-{name}")])
+            .host(&["sleep", "1000"])
+    };
+    let error = launch("wrong").try_run()?.with_code(6)?.json()?["error"].clone();
+    ensure!(
+        error["reason"] == "ImagePull"
+            && error["message"]
+                .to_string()
+                .contains("not with the one there is"),
+        "{error:#}"
+    );
+    gone(&actor, &name)?;
+    launch("right").run()?;
     actor.run(&["delete", &name])?;
     gone(&actor, &name)
 }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::super::cleanup::{Made, Tried};
+use super::super::engine::Engine;
 use super::super::holder::{Holder, Kind};
-use super::super::launch::{Engine, SLACK, after, plus};
+use super::super::launch::{SLACK, after, plus};
 use super::super::stop::{self, Stop};
 use super::list::SharedSession;
 use crate::cluster::{Deadline, Error};

@@ -114,6 +114,8 @@ fn extended() -> Outcome {
     let moved = moved.map_err(|error| error.to_string())?.ok_or("none")?;
     let now = annotation(&bed.api.object("services", TEAM), "expires");
     ensure!(now == moved.as_str() && now != before, "{now}");
+    let later = launched(bed.launch_spec(named("podcradle-later-000000"))?)?;
+    ensure!(later.expires.as_ref() == Some(&moved), "{later:?}");
     match wait(bed.launcher.extend(SECOND, hour, TIME))? {
         Err(error @ ExtendError::InSession { .. }) => {
             ensure!(error.to_string().contains(TEAM), "{error}");

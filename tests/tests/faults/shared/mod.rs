@@ -4,6 +4,7 @@
 mod again;
 mod create;
 mod delete;
+mod ended;
 mod launch;
 mod program;
 
@@ -26,6 +27,7 @@ pub fn add(suite: &mut Suite) {
     create::add(suite);
     launch::add(suite);
     again::add(suite);
+    ended::add(suite);
     delete::add(suite);
     program::add(suite);
 }
