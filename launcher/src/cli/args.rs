@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use podcradle_launcher::spec::time::{self, parse as duration};
+use podcradle_launcher::spec::time;
 
 use super::flags::{SessionFlags, SpecFlags};
 pub use super::settings::Global;
@@ -41,14 +42,14 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Whether the account of the pod this runs in counts [default: auto]
-    #[arg(long, global = true, value_name = "WHEN")]
-    pub in_cluster: Option<InCluster>,
+    #[arg(long, global = true, value_name = "WHEN", value_parser = Word::<InCluster>::default())]
+    pub in_cluster: Option<String>,
     /// How results are printed [default: table]
-    #[arg(short, long, global = true, value_name = "FORMAT")]
-    pub output: Option<Output>,
+    #[arg(short, long, global = true, value_name = "FORMAT", value_parser = Word::<Output>::default())]
+    pub output: Option<String>,
     /// How long it may take in all, such as 90s or 5m [default: launch 15m, else 60s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    #[arg(long, global = true, value_name = "TIME")]
+    pub timeout: Option<String>,
     /// Whose defaults and variables: default or omnigent [default: default]
     #[arg(long, global = true, value_name = "NAME")]
     pub profile: Option<String>,
@@ -58,6 +59,35 @@ pub struct GlobalArgs {
     /// Say more on stderr (twice: even more)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// Reads any word, for help and completions one of a few: one that is none of
+/// them is told with whatever else is wrong.
+#[derive(Clone)]
+struct Word<W>(std::marker::PhantomData<W>);
+
+impl<W> Default for Word<W> {
+    fn default() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl<W: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Word<W> {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = W::value_variants().iter();
+        Some(Box::new(words.filter_map(ValueEnum::to_possible_value)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -227,7 +257,7 @@ fn ttl(text: &str) -> Result<Ttl, String> {
     if text == "none" {
         return Ok(Ttl(None));
     }
-    match duration(text) {
+    match time::parse(text) {
         Ok(ttl) if !time::is_ttl(ttl) => Err(time::TTL_RULE.to_owned()),
         Ok(time) => Ok(Ttl(Some(time))),
         Err(rule) => Err(format!("{rule}, or none")),

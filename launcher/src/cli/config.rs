@@ -42,7 +42,10 @@ pub fn warn_of_misspelt(global: &Global) {
 
 pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
     warn_of_misspelt(global);
-    let sandboxes = merged(global, wanted)?;
+    let sandboxes = match merged(global, wanted) {
+        Ok(sandboxes) => sandboxes,
+        found => return global.and(found).map(drop),
+    };
     let head = global_rows(global);
     let rows: Vec<_> = sandboxes.iter().map(sandbox_rows).collect();
     if let format @ (Output::Json | Output::Yaml) = global.output {
@@ -65,7 +68,7 @@ pub fn config(global: &Global, wanted: &Wanted) -> Result<(), Failed> {
         .into_iter()
         .flat_map(|merged| merged.problems)
         .collect();
-    Problems::of(problems).map_err(|problems| Failed::input(problems.to_string()))
+    global.and(Problems::of(problems))
 }
 
 fn cells((key, value, origin): &Row) -> Vec<String> {
@@ -152,7 +155,7 @@ mod tests {
         let all = ["podcradle", "config"].iter().chain(args);
         let cli = Cli::try_parse_from(all).unwrap();
         let environment: Environment = variables.iter().copied().collect();
-        let global = Global::of(&cli.global, environment).unwrap();
+        let global = Global::of(&cli.global, environment);
         let Command::Config(wanted) = cli.command else {
             panic!("another verb");
         };

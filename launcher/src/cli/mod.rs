@@ -60,10 +60,16 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<(), Failed> {
     let global = settings::Global::of(&cli.global, Environment::of_process());
-    let global = global.map_err(|failed| match (&cli.command, cli.global.output) {
-        (Command::Launch(_) | Command::Render(_), Some(format)) => failed.with_data(format),
-        _ => failed,
-    })?;
+    let has_spec = matches!(
+        &cli.command,
+        Command::Launch(_)
+            | Command::Render(_)
+            | Command::Config(_)
+            | Command::Session(args::Session::Create(_))
+    );
+    if !has_spec {
+        global.check()?;
+    }
     match cli.command {
         Command::Reserve(reserve) => sessions::reserve(&reserve, global.output),
         Command::Launch(args) => {

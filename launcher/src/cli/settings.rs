@@ -63,20 +63,46 @@ pub struct Global {
     /// The configuration file's layer of a spec.
     pub config: Layer,
     pub environment: Environment,
+    /// What is wrong with the above, but for what a spec has too.
+    problems: Vec<Problem>,
+    /// What is wrong with what a spec has too, and names itself.
+    of_spec: Vec<Problem>,
 }
 
 impl Global {
-    /// Puts the sources together.
+    /// Puts the sources together; what is wrong with them is kept, to be told
+    /// with all else that is.
+    pub fn of(args: &GlobalArgs, environment: Environment) -> Self {
+        resolve(args, environment)
+    }
+
+    /// For a verb without a spec.
     ///
     /// # Errors
-    /// Everything that is wrong with the values of the keys.
-    pub fn of(args: &GlobalArgs, environment: Environment) -> Result<Self, Failed> {
-        resolve(args, environment).map_err(|problems| Failed::input(problems.to_string()))
+    /// Everything that is wrong.
+    pub fn check(&self) -> Result<(), Failed> {
+        let all = self.problems.iter().chain(&self.of_spec).cloned();
+        Problems::of(all.collect()).map_err(|problems| Failed::input(problems.to_string()))
+    }
+
+    /// For a verb with one, which was made of this or cannot be.
+    ///
+    /// # Errors
+    /// Everything that is wrong with both.
+    pub fn and<T>(&self, made: Result<T, Problems>) -> Result<T, Failed> {
+        let mut all = self.problems.clone();
+        let made = made.map_err(|found| all.extend(found.0));
+        let told = Problems::of(all).map_err(|problems| problems.to_string());
+        match (made, told) {
+            (Ok(made), Ok(())) => Ok(made),
+            (_, told) => Err(Failed::input(told.err().unwrap_or_default())),
+        }
     }
 }
 
-fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Problems> {
-    let (in_file, config) = config_file(args, &environment)?;
+fn resolve(args: &GlobalArgs, environment: Environment) -> Global {
+    let mut problems = Vec::new();
+    let (in_file, config) = config_file(args, &environment, &mut problems);
     let mut flags = Layer::default();
     for (path, key) in [("profile", "profile"), ("budgets.total", "timeout")] {
         if let Some(text) = of_flag(args, key) {
@@ -85,7 +111,7 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         }
     }
     let (profile, named_by) = profile_of([&flags, &environment.layer(), &config]);
-    let mut problems = Vec::new();
+    let mut of_spec = Vec::new();
     let mut keys = Keys::new();
     for key in KEYS {
         let flag = of_flag(args, key).map(|text| (text, Origin::Flag(format!("--{key}"))));
@@ -109,12 +135,16 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
             "profile" if named_by != *origin => Some("must be default or omnigent".to_owned()),
             _ => None,
         };
-        problems.extend(rule.map(|rule| Problem::new(named(origin, key), text, rule)));
+        let found = rule.map(|rule| Problem::new(named(origin, key), text, rule));
+        if matches!(*key, "timeout" | "profile") {
+            of_spec.extend(found);
+        } else {
+            problems.extend(found);
+        }
     }
-    Problems::of(problems)?;
     let text = |key| get(&keys, key).map(|(text, _)| text.to_owned());
     let output = text("output").and_then(|text| Output::from_str(&text, false).ok());
-    Ok(Global {
+    Global {
         namespace: text("namespace"),
         context: text("context"),
         kubeconfig: text("kubeconfig").map(PathBuf::from),
@@ -127,7 +157,9 @@ fn resolve(args: &GlobalArgs, environment: Environment) -> Result<Global, Proble
         flags,
         config,
         environment,
-    })
+        problems,
+        of_spec,
+    }
 }
 
 fn get<'a>(keys: &'a Keys, key: &str) -> Option<(&'a str, &'a Origin)> {
@@ -141,9 +173,12 @@ fn of_flag(args: &GlobalArgs, key: &str) -> Option<String> {
         "namespace" => args.namespace.clone(),
         "context" => args.context.clone(),
         "kubeconfig" => args.kubeconfig.as_ref().map(path),
-        IN_CLUSTER => args.in_cluster.as_ref().and_then(name_of),
-        "output" => args.output.as_ref().and_then(name_of),
-        "timeout" => args.timeout.map(time::format),
+        IN_CLUSTER => args.in_cluster.clone(),
+        "output" => args.output.clone(),
+        "timeout" => args.timeout.as_ref().map(|text| {
+            let time = time::parse(text);
+            time.map_or_else(|_| text.clone(), time::format)
+        }),
         _ => args.profile.clone(),
     }
 }
@@ -197,7 +232,27 @@ pub type Keys = Vec<(&'static str, String, Origin)>;
 
 /// The keys and the sandbox's layer of the configuration file; one that was
 /// not asked for need not be there.
-fn config_file(args: &GlobalArgs, environment: &Environment) -> Result<(Keys, Layer), Problems> {
+fn config_file(
+    args: &GlobalArgs,
+    environment: &Environment,
+    problems: &mut Vec<Problem>,
+) -> (Keys, Layer) {
+    let found = config_value(args, environment);
+    match found {
+        Ok(Some((name, value))) => read_config(&name, &value, problems),
+        Ok(None) => (Keys::new(), Layer::default()),
+        Err(found) => {
+            problems.extend(found.0);
+            (Keys::new(), Layer::default())
+        }
+    }
+}
+
+/// The configuration file and what is in it, where there is one.
+fn config_value(
+    args: &GlobalArgs,
+    environment: &Environment,
+) -> Result<Option<(String, Value)>, Problems> {
     let text = |name: &str| {
         environment
             .text(name)
@@ -213,10 +268,10 @@ fn config_file(args: &GlobalArgs, environment: &Environment) -> Result<(Keys, La
         None => text("HOME")?.map(|home| Path::new(home).join(".config")),
     };
     let Some(path) = named.or_else(|| Some(folder?.join("podcradle/config.yaml"))) else {
-        return Ok((Keys::new(), Layer::default()));
+        return Ok(None);
     };
     if !asked && !path.exists() {
-        return Ok((Keys::new(), Layer::default()));
+        return Ok(None);
     }
     let mut documents = file::read_values(&path)?;
     let name = path.display().to_string();
@@ -226,19 +281,18 @@ fn config_file(args: &GlobalArgs, environment: &Environment) -> Result<(Keys, La
     if !documents.is_empty() {
         return Err(wrong(name, String::new(), "must hold one document"));
     }
-    read_config(&name, &value)
+    Ok(Some((name, value)))
 }
 
-fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
+fn read_config(name: &str, value: &Value, problems: &mut Vec<Problem>) -> (Keys, Layer) {
     let root = Value::from(schemars::schema_for!(ConfigFile));
-    let mut problems = schema::check(&root, &root, value, "");
-    for problem in &mut problems {
+    for mut problem in schema::check(&root, &root, value, "") {
         problem.field = format!("{name}: {}", problem.field);
+        problems.push(problem);
     }
-    Problems::of(problems)?;
     let origin = Origin::Config(name.to_owned());
     let mut layer = match value.get("sandbox") {
-        Some(sandbox) if !sandbox.is_null() => Layer::of_value(sandbox, &origin),
+        Some(sandbox @ Value::Object(_)) => Layer::of_value(sandbox, &origin),
         _ => Layer::default(),
     };
     let mut keys = Keys::new();
@@ -256,7 +310,7 @@ fn read_config(name: &str, value: &Value) -> Result<(Keys, Layer), Problems> {
             _ => (),
         }
     }
-    Ok((keys, layer))
+    (keys, layer)
 }
 
 #[cfg(test)]
@@ -266,7 +320,10 @@ mod tests {
     use super::*;
 
     fn global(args: &GlobalArgs, variables: &[(&str, &str)]) -> Result<Global, String> {
-        resolve(args, variables.iter().copied().collect()).map_err(|problems| problems.to_string())
+        let global = resolve(args, variables.iter().copied().collect());
+        let all = global.problems.iter().chain(&global.of_spec).cloned();
+        Problems::of(all.collect()).map_err(|problems| problems.to_string())?;
+        Ok(global)
     }
 
     fn file(text: &str) -> tempfile::NamedTempFile {

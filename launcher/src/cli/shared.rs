@@ -24,7 +24,7 @@ pub async fn session(global: &Global, command: Session) -> Result<(), Failed> {
 
 async fn create(global: &Global, args: &SessionCreate) -> Result<(), Failed> {
     config::warn_of_misspelt(global);
-    let spec = spec_of(global, args).map_err(|problems| Failed::input(problems.to_string()))?;
+    let spec = global.and(spec_of(global, args))?;
     let launcher = connect(global)?;
     let mut signals =
         signals::listen().map_err(|error| Failed::unexpected(format!("signals: {error}")))?;

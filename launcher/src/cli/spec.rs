@@ -37,7 +37,22 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
     }
     let mut specs = Vec::new();
     let (mut names, mut ids) = (BTreeSet::new(), BTreeSet::new());
-    for merged in merged(global, wanted)? {
+    let documents = merged(global, wanted).unwrap_or_else(|found| {
+        problems.extend(found.0);
+        Vec::new()
+    });
+    if documents.is_empty() {
+        // The file cannot be read; what is over it can. An image may be in it.
+        let over = merge(
+            &flags(global, wanted),
+            &global.environment,
+            &[&global.config],
+        );
+        let found = over.finish(label, &global.environment).err();
+        let found = found.into_iter().flat_map(|found| found.0);
+        problems.extend(found.filter(|problem| problem.field != "image"));
+    }
+    for merged in documents {
         let given = |path: &str| merged.value(path).is_some_and(|value| value != "");
         let (generated, again) = (!given("sandbox"), given("launchId"));
         match merged.finish(label, &global.environment) {
@@ -71,16 +86,27 @@ pub fn specs_of(global: &Global, wanted: &Wanted) -> Result<Vec<Named>, Failed> 
             }
         }
     }
-    Problems::of(problems)
-        .map(|()| specs)
-        .map_err(|problems| Failed::input(problems.to_string()))
+    global.and(Problems::of(problems).map(|()| specs))
 }
 
 /// The layers of each sandbox that is wanted, put together.
 ///
 /// # Errors
 /// The spec file cannot be read.
-pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Failed> {
+pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Problems> {
+    let flags = flags(global, wanted);
+    let documents = match &wanted.file {
+        Some(path) => file::read(path)?,
+        None => vec![Layer::default()],
+    };
+    let merged = documents
+        .iter()
+        .map(|document| merge(&flags, &global.environment, &[document, &global.config]));
+    Ok(merged.collect())
+}
+
+/// All flags that set fields of a spec.
+fn flags(global: &Global, wanted: &Wanted) -> Layer {
     let mut flags = global.flags.clone();
     flags
         .settings
@@ -88,14 +114,7 @@ pub fn merged(global: &Global, wanted: &Wanted) -> Result<Vec<Merged>, Failed> {
     flags
         .problems
         .extend(wanted.fields.0.problems.iter().cloned());
-    let documents = match &wanted.file {
-        Some(path) => file::read(path).map_err(|problems| Failed::input(problems.to_string()))?,
-        None => vec![Layer::default()],
-    };
-    let merged = documents
-        .iter()
-        .map(|document| merge(&flags, &global.environment, &[document, &global.config]));
-    Ok(merged.collect())
+    flags
 }
 
 #[cfg(test)]
@@ -114,7 +133,7 @@ mod tests {
         let path = spec.path().to_str().unwrap();
         let all = [&["podcradle", "launch", "-f", path], args].concat();
         let cli = Cli::try_parse_from(all).unwrap();
-        let global = Global::of(&cli.global, Environment::default()).unwrap();
+        let global = Global::of(&cli.global, Environment::default());
         let Command::Launch(launch) = cli.command else {
             panic!("another verb");
         };
@@ -124,6 +143,57 @@ mod tests {
             let lines = all.split("], failure:").next();
             lines.unwrap_or_default().to_owned()
         })
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let mut config = tempfile::NamedTempFile::new().unwrap();
+        config
+            .write_all(b"namespce: a\nsandbox: {grace: long}\n")
+            .unwrap();
+        let config = config.path().to_str().unwrap();
+        let told = |args: &[&str], variables: &[(&str, &str)]| {
+            let all = [&["podcradle", "launch", "--image", "a"], args].concat();
+            let cli = Cli::try_parse_from(all).unwrap();
+            let global = Global::of(&cli.global, variables.iter().copied().collect());
+            let Command::Launch(launch) = cli.command else {
+                panic!("another verb");
+            };
+            let failed = specs_of(&global, &launch.wanted).unwrap_err();
+            let all = format!("{failed:?}");
+            all.split("], failure:")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let flags = ["--timeout", "soon", "--cpu-limit", "lots", "-o", "xml"];
+        let all = [&flags[..], &["--in-cluster", "perhaps"]].concat();
+        let of_flags = [
+            "--timeout \\\"soon\\\": must be a time",
+            "--cpu-limit \\\"lots\\\": ",
+            "--output \\\"xml\\\": must be one of table",
+            "--in-cluster \\\"perhaps\\\": must be one of auto",
+        ];
+        let variables = [
+            ("PODCRADLE_TIMEOUT", "soon"),
+            ("PODCRADLE_CPU_LIMIT", "lots"),
+        ];
+        let of_variables = ["PODCRADLE_TIMEOUT", "PODCRADLE_CPU_LIMIT"];
+        let file = ["--config", config, "--memory-limit", "much"];
+        let of_file = ["did you mean namespace", "sandbox.grace", "--memory-limit"];
+        let unread = ["-f", "/nowhere", "--memory-limit", "much"];
+        let of_unread = ["/nowhere", "--memory-limit"];
+        for (told, expected) in [
+            (told(&all, &[]), &of_flags[..]),
+            (told(&[], &variables), &of_variables),
+            (told(&file, &[]), &of_file),
+            (told(&unread, &[]), &of_unread),
+        ] {
+            for problem in expected {
+                assert_eq!(told.matches(problem).count(), 1, "{problem}: {told}");
+            }
+            assert_eq!(told.split("\", \"").count(), expected.len(), "{told}");
+        }
     }
 
     #[test]

@@ -55,6 +55,19 @@ fn whole_life(arch: Arch) -> Outcome {
         list.contains(name.as_str()),
         "list does not name it: {list}"
     );
+    let wide = actor.run(&["list", "-o", "wide"])?.stdout;
+    let uid = stage.launched["podUid"].as_str().unwrap_or("no uid");
+    let row = wide.lines().find(|line| line.starts_with(name.as_str()));
+    ensure!(
+        row.is_some_and(|row| row.contains(uid)) && wide.contains("LAUNCH ID"),
+        "the wide list lacks the Pod's uid: {wide}"
+    );
+    ensure!(!list.contains(uid), "the narrow list is wide: {list}");
+    let refused = actor.try_run(&["logs", "no/name"])?.with_code(2)?.stderr;
+    ensure!(
+        refused.contains("no/name"),
+        "logs of a wrong name: {refused}"
+    );
     let logs = actor.run(&["logs", name])?.stdout;
     for text in ["pid1=podcradle-init", "host: dialled in"] {
         ensure!(logs.contains(text), "no {text:?} in the logs: {logs}");
