@@ -242,10 +242,11 @@ impl Failure {
                 Reason::DeletedBySomeone,
                 "see who else deletes or changes the session",
             ),
-            E::Missing { .. } => (
+            E::Missing { field, .. } if field.starts_with("serviceAccount") => (
                 Reason::Invalid,
-                "create it, or name another one; deploy/ has the ServiceAccount podcradle-sandbox",
+                "create it, or name another one; deploy/ has podcradle-sandbox",
             ),
+            E::Missing { .. } => (Reason::Invalid, "create it, or name another one"),
             E::Invalid { .. } => (Reason::Invalid, "change what the message names"),
         };
         Self::new(reason, error.to_string(), hint)

@@ -84,9 +84,12 @@ fn told(events: Option<Vec<Event>>, token: &TokenSource) -> Vec<String> {
 }
 
 /// What the kubelet says of a volume, when that is the last it complained of.
+/// It pulls images once all volumes are there.
 fn volume_trouble(events: &[Event]) -> Option<&str> {
-    let warning = |event: &&Event| event.type_.as_deref() == Some("Warning");
-    let last = events.iter().rfind(warning)?;
+    let tells = |event: &&Event| {
+        event.type_.as_deref() == Some("Warning") || event.reason.as_deref() == Some("Pulling")
+    };
+    let last = events.iter().rfind(tells)?;
     let reason = last.reason.as_deref()?;
     let of_volume = ["FailedMount", "FailedAttachVolume"].contains(&reason);
     last.message.as_deref().map(str::trim).filter(|_| of_volume)
@@ -238,6 +241,7 @@ mod tests {
         let missing = "MountVolume.SetUp failed: secret \"a-g1-token\" not found";
         let mount = event("Warning", "FailedMount", 2, missing);
         let claim = event("Warning", "FailedAttachVolume", 2, "no such disk");
+        let placed = event("Normal", "Scheduled", 1, "to a node");
         let pulled = event("Normal", "Pulling", 3, "an image");
         let refused = event("Warning", "Failed", 4, "no such image");
         let pod = Owner {
@@ -246,8 +250,9 @@ mod tests {
         };
         let token = TokenSource::from(crate::token::Token::random());
         for (items, message, hint) in [
-            (vec![&mount, &pulled], missing, "deleted the token's Secret"),
-            (vec![&claim, &pulled], "no such disk", "--mount"),
+            (vec![&placed, &mount], missing, "deleted the token's Secret"),
+            (vec![&placed, &claim], "no such disk", "--mount"),
+            (vec![&mount, &pulled], "as it was", "the registry"),
             (vec![&mount, &refused], "as it was", "the registry"),
             (vec![&pulled], "as it was", "the registry"),
         ] {

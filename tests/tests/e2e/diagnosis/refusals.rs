@@ -18,6 +18,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_quota_that_frees_up", quota_frees),
     ("an_overlay_that_only_the_server_knows_to_be_wrong", overlay),
     ("a_limit_range", limit_range),
+    ("a_name_that_the_cluster_does_not_know", missing),
     ("pod_security", pod_security),
     ("an_admission_policy", policy),
     ("an_admission_policy_that_changes_the_pod", changed),
@@ -129,6 +130,23 @@ fn limit_range(arch: Arch) -> Outcome {
     };
     row.is_refused(ended, &expected)?;
     nothing_in(&place)
+}
+
+/// What admission plug-ins of Kubernetes' own look up for a Pod.
+fn missing(arch: Arch) -> Outcome {
+    for flag in ["--runtime-class", "--priority-class", "--service-account"] {
+        let row = Row::new(arch, "missing")?;
+        let ended = row.launch().option(&[flag, "nowhere"]).try_run()?;
+        let expected = Expected {
+            code: 2,
+            reason: "Invalid",
+            message: &[flag, "nowhere", "not exist"],
+            hint: "create it, or name another one",
+        };
+        row.is_refused(ended, &expected)?;
+        gone(&row.actor, &row.name)?;
+    }
+    Ok(())
 }
 
 fn pod_security(arch: Arch) -> Outcome {
