@@ -259,9 +259,10 @@ impl Launcher {
     ) -> Result<Option<String>, ExtendError> {
         let name = name.to_owned();
         let moved = self.ask_engine(move |engine| async move {
+            let moved = lifecycle::extend(engine.cluster, name.clone(), ttl, timeout).await;
             // A launch into it is to hear of the new one.
             engine.sessions.forget(&name);
-            Ok(lifecycle::extend(engine.cluster, name, ttl, timeout).await)
+            Ok(moved)
         });
         moved.await?.map(|moment| moment.map(|m| m.to_string()))
     }

@@ -28,6 +28,9 @@ use clap::Parser as _;
 use podcradle_launcher::cluster::{ConfigError, InCluster, Source};
 use podcradle_launcher::spec::environment::Environment;
 use podcradle_launcher::{Failure, Launcher, Reason};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use args::{Cli, Command};
 use exit::Failed;
@@ -122,17 +125,22 @@ fn timeout(global: &args::Global) -> Duration {
 /// Our own lines, and with -v our reasons. The client's own log shows bodies
 /// it could not read, and one of them may be a Secret: it stays silent.
 fn logging(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "podcradle=info,podcradle_launcher=debug,warn",
-        _ => "podcradle=trace,podcradle_launcher=trace,info",
+    let (ours, others) = match verbose {
+        0 => (LevelFilter::WARN, LevelFilter::WARN),
+        1 => (LevelFilter::DEBUG, LevelFilter::WARN),
+        _ => (LevelFilter::TRACE, LevelFilter::INFO),
     };
-    let filter = format!("{level},kube_client=off,kube_core=off,hyper=off,tower=off,rustls=off");
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+    let silent = ["kube_client", "kube_core", "hyper", "tower", "rustls"];
+    let filter = Targets::new()
+        .with_default(others)
+        .with_target("podcradle", ours)
+        .with_targets(silent.map(|target| (target, LevelFilter::OFF)));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| say::Log)
         // It would panic where stderr is gone.
         .log_internal_errors(false)
-        .without_time()
+        .without_time();
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
         .init();
 }

@@ -49,14 +49,23 @@ async fn create(global: &Global, args: &SessionCreate) -> Result<(), Failed> {
         Ok(session) => session,
         Err(failure) => return results::failed(&failure, global.output, signal),
     };
-    match global.output {
+    let printed = match global.output {
         Output::Json | Output::Yaml => output::data(global.output, &session),
         Output::Name => output::print(&format!("{}\n", session.session)),
         Output::Table | Output::Wide => {
             let row = vec![session.session.clone(), lives_until(&session)];
             output::print(&output::table(&["SESSION", "EXPIRES"], &[row]))
         }
-    }
+    };
+    printed.map_err(|failed| {
+        let SharedSession {
+            session, namespace, ..
+        } = &session;
+        let line = format!(
+            "session {session} was created and stays; delete it with: podcradle -n {namespace} session delete {session}"
+        );
+        failed.and(Failed::unexpected(line))
+    })
 }
 
 fn spec_of(global: &Global, args: &SessionCreate) -> Result<SessionSpec, Problems> {

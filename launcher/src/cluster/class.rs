@@ -160,7 +160,7 @@ pub enum Error {
         /// The call.
         call: Call,
     },
-    /// 409, by what belongs to another Pod of the same name, which is gone: the
+    /// 409, by what belongs to another owner of the same name, which is gone: the
     /// collector takes it.
     #[error("{call}: one of before is still there, until the cluster's collector takes it")]
     Leftover {

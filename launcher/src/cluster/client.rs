@@ -151,7 +151,7 @@ impl Credentials {
             return Err(failed(&known.config, message));
         }
         let newer = match load(&self.source) {
-            Ok(config) => read(config, version + 1, &self.source).await,
+            Ok((config, _)) => read(config, version + 1, &self.source).await,
             Err(error) => Err(error),
         };
         let newer = newer.inspect_err(|error| {

@@ -92,12 +92,13 @@ pub enum ConfigError {
     },
 }
 
-/// The configuration that `source` leads to, namespace included.
+/// The configuration that `source` leads to, namespace included, and the name of
+/// the context it is of, where it is of a kubeconfig.
 ///
 /// # Errors
 /// One line that says what was looked for and what to give.
-pub fn load(source: &Source) -> Result<kube::Config, ConfigError> {
-    let mut config = find(source)?;
+pub fn load(source: &Source) -> Result<(kube::Config, Option<String>), ConfigError> {
+    let (mut config, context) = find(source)?;
     if let Some(namespace) = &source.namespace {
         config.default_namespace.clone_from(namespace);
     }
@@ -112,26 +113,27 @@ pub fn load(source: &Source) -> Result<kube::Config, ConfigError> {
     // lost, and outlive our deadlines.
     config.default_retry = false;
     config.connect_timeout = Some(super::REACH);
-    Ok(config)
+    Ok((config, context))
 }
 
-fn find(source: &Source) -> Result<kube::Config, ConfigError> {
+fn find(source: &Source) -> Result<(kube::Config, Option<String>), ConfigError> {
     let context = source.context.as_deref();
     if source.in_cluster == InCluster::Always {
         if let Some(path) = &source.kubeconfig {
             return Err(wrong(path, "is given beside --in-cluster=always; give one"));
         }
-        return in_cluster();
+        return Ok((in_cluster()?, None));
     }
+    let named = |(config, name)| (config, Some(name));
     if let Some(path) = &source.kubeconfig {
-        return from_file(path, context);
+        return from_file(path, context).map(named);
     }
     if let Some(value) = std::env::var_os("KUBECONFIG").filter(|v| !v.is_empty()) {
-        return from_list(&value, context);
+        return from_list(&value, context).map(named);
     }
     let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     if context.is_none() && is_pod && source.in_cluster == InCluster::Auto {
-        return in_cluster();
+        return Ok((in_cluster()?, None));
     }
     let home = std::env::home_dir()
         .unwrap_or_default()
@@ -141,7 +143,7 @@ fn find(source: &Source) -> Result<kube::Config, ConfigError> {
             home: home.display().to_string(),
         });
     }
-    from_file(&home, context)
+    from_file(&home, context).map(named)
 }
 
 /// The account of the Pod we run in.
@@ -161,7 +163,7 @@ fn wrong(path: &Path, message: &str) -> ConfigError {
 }
 
 /// The files of KUBECONFIG, merged; as for kubectl, one may be missing.
-fn from_list(value: &OsStr, context: Option<&str>) -> Result<kube::Config, ConfigError> {
+fn from_list(value: &OsStr, context: Option<&str>) -> Result<(kube::Config, String), ConfigError> {
     let all = Path::new(value);
     let mut merged: Option<Kubeconfig> = None;
     for path in std::env::split_paths(value).filter(|path| path.exists()) {
@@ -177,7 +179,7 @@ fn from_list(value: &OsStr, context: Option<&str>) -> Result<kube::Config, Confi
     kubeconfig::configuration(&merged, context).map_err(|problem| wrong(all, &problem))
 }
 
-fn from_file(path: &Path, context: Option<&str>) -> Result<kube::Config, ConfigError> {
+fn from_file(path: &Path, context: Option<&str>) -> Result<(kube::Config, String), ConfigError> {
     if !path.exists() {
         return Err(wrong(path, "does not exist"));
     }
@@ -223,7 +225,7 @@ users: [{name: me, user: {token: t}}]
 contexts: [{name: a, context: {cluster: one, user: me}}]
 ";
 
-    fn problem(loaded: Result<kube::Config, ConfigError>) -> String {
+    fn problem<T>(loaded: Result<T, ConfigError>) -> String {
         match loaded {
             Ok(_) => panic!("no problem"),
             Err(error) => error.to_string(),
@@ -236,7 +238,8 @@ contexts: [{name: a, context: {cluster: one, user: me}}]
         let (good, missing) = (folder.path().join("good"), folder.path().join("missing"));
         std::fs::write(&good, GOOD).unwrap();
         let of = |paths: &[&Path]| from_list(&std::env::join_paths(paths).unwrap(), None);
-        let found = of(&[&missing, Path::new(""), &good]).unwrap();
+        let (found, context) = of(&[&missing, Path::new(""), &good]).unwrap();
+        assert_eq!(context, "a");
         assert_eq!(found.cluster_url.to_string(), "https://one:6443/");
         let none = problem(of(&[&missing, &missing]));
         assert!(none.contains("missing") && none.contains("does not exist"));

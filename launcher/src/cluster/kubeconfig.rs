@@ -9,14 +9,14 @@ use kube::config::{AuthInfo, Cluster, ExecAuthCluster, Kubeconfig};
 
 use super::proxy;
 
-/// The configuration of `context`, or of the current one.
+/// The configuration of `context`, or of the current one, and its name.
 ///
 /// # Errors
 /// One line that names what is missing or wrong, and what there is.
 pub fn configuration(
     kubeconfig: &Kubeconfig,
     context: Option<&str>,
-) -> Result<kube::Config, String> {
+) -> Result<(kube::Config, String), String> {
     let name = context
         .or(kubeconfig.current_context.as_deref())
         .filter(|name| !name.is_empty())
@@ -46,7 +46,7 @@ pub fn configuration(
     if let Some(namespace) = &context.namespace {
         config.default_namespace.clone_from(namespace);
     }
-    Ok(config)
+    Ok((config, name.to_owned()))
 }
 
 fn list(names: &[&str]) -> String {
@@ -126,7 +126,8 @@ contexts:
 
     #[test]
     fn a_context_leads_to_server_authority_user_and_namespace() {
-        let config = configuration(&kubeconfig(TWO), None).unwrap();
+        let (config, name) = configuration(&kubeconfig(TWO), None).unwrap();
+        assert_eq!(name, "a");
         assert_eq!(config.cluster_url.to_string(), "https://one:6443/");
         assert_eq!(config.default_namespace, "team");
         assert_eq!(config.root_cert, Some(vec![vec![0, 1, 2]]));

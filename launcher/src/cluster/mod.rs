@@ -11,6 +11,7 @@ pub(crate) mod fake;
 mod kubeconfig;
 mod objects;
 mod plugin;
+mod policy;
 mod proxy;
 mod retry_after;
 mod sealed;
@@ -32,6 +33,7 @@ use client::Credentials;
 pub use config::{ConfigError, InCluster, Source, load};
 pub(crate) use events::times;
 pub use objects::{Deletion, LogOptions};
+pub(crate) use policy::Policy;
 use throttle::Throttle;
 
 /// Longest a single try may take.
@@ -181,7 +183,12 @@ impl Cluster {
     /// When no cluster is configured, or its certificates, URLs or credentials
     /// cannot be used.
     pub async fn connect(source: &Source) -> Result<Self, ConfigError> {
-        let config = load(source)?;
+        let (config, context) = load(source)?;
+        // Whatever becomes the current one while this lasts.
+        let source = &Source {
+            context: context.or(source.context.clone()),
+            ..source.clone()
+        };
         let mut server = server_of(&config);
         if let Some(proxy) = &config.proxy_url {
             server = format!("{server} through the proxy {}", proxy::shown(proxy));

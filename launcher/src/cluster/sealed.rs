@@ -147,7 +147,9 @@ impl Cluster {
         let call = self.what("delete", resource, name);
         let request = || {
             let made = self.path::<K>().delete(name, params);
-            self.sealed(made.map_err(kube::Error::BuildRequest), str::to_owned)
+            let made = made.map_err(kube::Error::BuildRequest);
+            let made = made.and_then(|made| dry(made, params.dry_run));
+            self.sealed(made, str::to_owned)
         };
         self.repeat(call, deadline, request).await
     }
@@ -184,4 +186,23 @@ impl Cluster {
         status.message = redact(&status.message);
         Err(kube::Error::Api(Box::new(status)))
     }
+}
+
+/// Says in the query too that nothing is to be done: a proxy that drops the body
+/// of a DELETE would make it one that deletes.
+fn dry(request: http::Request<Vec<u8>>, dry: bool) -> kube::Result<http::Request<Vec<u8>>> {
+    if !dry {
+        return Ok(request);
+    }
+    let (mut parts, body) = request.into_parts();
+    let mark = if parts.uri.query().unwrap_or_default().is_empty() {
+        "dryRun=All"
+    } else {
+        "&dryRun=All"
+    };
+    let separator = if parts.uri.query().is_some() { "" } else { "?" };
+    parts.uri = format!("{}{separator}{mark}", parts.uri)
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| kube::Error::HttpError(error.into()))?;
+    Ok(http::Request::from_parts(parts, body))
 }

@@ -107,8 +107,10 @@ impl Launcher {
     pub async fn delete_session(&self, name: &str, timeout: Duration) -> Result<Deleted, Error> {
         let name = name.to_owned();
         self.ask_engine(move |engine| async move {
+            let deleted = lifecycle::delete_shared(engine.cluster, name.clone(), timeout).await;
+            // A launch may have read it meanwhile.
             engine.sessions.forget(&name);
-            lifecycle::delete_shared(engine.cluster, name, timeout).await
+            deleted
         })
         .await
     }

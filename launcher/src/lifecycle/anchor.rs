@@ -68,8 +68,16 @@ impl Run<'_> {
                 }
                 Err(stop) => return Err(stop),
             };
-            if let Some(claim) = self.adopt(found, deadline).await? {
-                return Ok(claim);
+            let mut there = Some(found);
+            while let Some(found) = there.take() {
+                let (kind, name) = (found.kind, found.name().to_owned());
+                if let Some(claim) = self.adopt(found, deadline).await? {
+                    return Ok(claim);
+                }
+                // Somebody wrote meanwhile, or this attempt, whose answer was lost:
+                // what is there, and may have been handed over, is not made anew.
+                let now = Holder::read(self.cluster, kind, &name, deadline).await?;
+                there = now.filter(|now| !now.is_going() && self.is_this_launch(now));
             }
         }
     }
@@ -150,6 +158,7 @@ impl Run<'_> {
             }
             record.attempt.clone_from(&self.made.attempt);
             match self.take(&holder, &record, deadline).await {
+                Ok(taken) if taken.is_going() => return Ok(None),
                 Ok(taken) => holder = taken,
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -236,6 +245,7 @@ impl Run<'_> {
                 changes.push((OWNER, owner.clone()));
             }
             match seen.change(self.cluster, &changes, None, deadline).await {
+                Ok(written) if written.is_going() => return Err(stop::gone().into()),
                 Ok(written) => {
                     if written.kind == Kind::Anchor {
                         self.made.anchor = Tried::Yes(written.bare());
@@ -297,12 +307,15 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the sandbox of this record has another token than this launch. A
-    /// callback's is not known, and was that of the sandbox.
+    /// Whether the sandbox of this record has another token than this launch. What
+    /// a callback gave, the sandbox has.
     fn has_another_token(&self, record: &Record) -> bool {
-        let ours = self.token.check(&self.spec.launch_id);
-        let both = record.token_check.as_ref().zip(ours);
-        self.token.is_new() || both.is_some_and(|(theirs, ours)| *theirs != ours)
+        let Some(ours) = self.token.known().filter(|token| token.is_known()) else {
+            return false;
+        };
+        let check = ours.check(&self.spec.launch_id);
+        let theirs = record.token_check.as_ref();
+        ours.is_new() || theirs.is_some_and(|theirs| *theirs != check)
     }
 
     /// A generated name that is taken gets a new suffix.

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::Preconditions;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::cleanup::delete_uid;
 use super::find::{Found, find, is_in_session};
@@ -122,6 +123,7 @@ async fn whole(
     if let Some(record) = record {
         delete_secret(cluster, &record, deadline).await?;
     }
+    let since = Instant::now();
     let lease = match owner {
         Some(owner) => lease_of(cluster, &owner, deadline).await,
         None => None,
@@ -129,7 +131,7 @@ async fn whole(
     let gone = wait_gone(cluster, name, pods, version, deadline).await;
     // Last: a process that lives sees its sandbox go, not its Lease.
     if let Some(lease) = lease {
-        owner::forget(cluster, &lease).await;
+        owner::forget(cluster, &lease, since, deadline).await;
     }
     gone.map(|()| deleted)
 }

@@ -3,7 +3,6 @@
 //! cluster refuses for now is tried again, within the schedule budget.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use tokio::time::Instant;
 
@@ -12,7 +11,7 @@ use super::cleanup::{Tried, delete_uid};
 use super::holder::{Holder, is_owned_by};
 use super::launch::{Run, SLACK, after, owner_of};
 use super::stop::{self, Stop};
-use crate::cluster::{Deadline, Error, Pause};
+use crate::cluster::{Deadline, Error, Pause, Policy};
 use crate::launching::LaunchEvent;
 use crate::manifest::{self, LAUNCH_ID, Owner, TOKEN_GATE};
 use crate::outcome::{Failure, Reason};
@@ -88,19 +87,10 @@ impl Run<'_> {
         loop {
             let created = self
                 .cluster
-                .create("networkpolicies", &policy, &mut in_doubt, deadline);
+                .create_policy(&policy, owner, &mut in_doubt, deadline);
             match created.await {
-                Ok(_) => break self.say_created("networkpolicy", &owner.name),
-                // Of an earlier attempt, when it belongs to the same anchor.
-                Err(Error::Exists { call }) => {
-                    let api = self.cluster.api::<NetworkPolicy>();
-                    let read = self.cluster.what("get", "networkpolicies", &owner.name);
-                    let found = self
-                        .cluster
-                        .repeat(read, deadline, || api.get_opt(&owner.name));
-                    let ours = |found: &NetworkPolicy| is_owned_by(found, Some(&owner.uid));
-                    let found = found.await?.filter(ours);
-                    let found = found.ok_or(Error::Exists { call })?;
+                Ok(Policy::Made) => break self.say_created("networkpolicy", &owner.name),
+                Ok(Policy::Found(found)) => {
                     if found.spec != policy.spec {
                         return Err(stop::other_traffic(&owner.name).into());
                     }

@@ -76,6 +76,7 @@ impl Owners {
                 let (cluster, lease) = (cluster.clone(), name.to_owned());
                 let work = async move { ensure(&cluster, &lease, false, deadline).await.map(drop) };
                 let ensured = work.boxed().shared();
+                others.retain(|_, (since, _)| since.elapsed() < DURATION);
                 others.insert(name.to_owned(), (Instant::now(), ensured.clone()));
                 ensured
             }
@@ -189,14 +190,30 @@ pub(crate) async fn of_process(
     }
 }
 
-/// Deletes the Lease of a process as it was seen: one that is renewed since is
-/// that of a process that lives, and takes it along at its end.
-pub(crate) async fn forget(cluster: &Cluster, seen: &Lease) {
+/// Deletes the Lease of a process that is dead: nobody has renewed it for as long
+/// as it lasts, counted from when it was seen. A process that lives may have other
+/// sandboxes under it, and takes it along at its end.
+pub(crate) async fn forget(cluster: &Cluster, seen: &Lease, since: Instant, deadline: Deadline) {
+    loop {
+        match of_process(cluster, &seen.name_any(), deadline).await {
+            Ok(Some(now)) if now.metadata.resource_version == seen.metadata.resource_version => {}
+            Ok(_) => return,
+            Err(error) => return tracing::warn!(%error, "lease not deleted; the sweep takes it"),
+        }
+        let over = since + DURATION;
+        if over >= deadline.instant() {
+            tracing::warn!("lease not deleted, for want of time; the sweep takes it");
+            return;
+        }
+        if Instant::now() >= over {
+            break;
+        }
+        tokio::time::sleep_until(over.min(Instant::now() + EVERY)).await;
+    }
     let exactly = Preconditions {
         uid: seen.uid(),
         resource_version: seen.resource_version(),
     };
-    let deadline = Deadline::after(DURATION).unless_unreachable();
     let name = seen.name_any();
     let deleted = cluster.delete::<Lease>("leases", &name, exactly, deadline);
     match deleted.await {

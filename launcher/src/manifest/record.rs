@@ -29,7 +29,8 @@ pub struct Record {
     /// Which process' attempt at the launch holds it.
     #[serde(default)]
     pub attempt: String,
-    /// By what the token is told from another one; absent where nobody has it.
+    /// By what the token is told from another one; absent where a callback gave
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub token_check: Option<String>,
     /// What is under way; absent once it is done.

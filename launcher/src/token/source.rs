@@ -80,15 +80,9 @@ impl TokenSource {
         }
     }
 
-    /// Whether no sandbox of an earlier attempt can have it. What a callback
-    /// gave that attempt, its sandbox has.
-    pub(crate) fn is_new(&self) -> bool {
-        self.known().is_some_and(Token::is_new)
-    }
-
     /// What tells it from another one, where that matters.
     pub(crate) fn check(&self, launch_id: &str) -> Option<String> {
-        self.known().and_then(|token| token.check(launch_id))
+        self.known().map(|token| token.check(launch_id))
     }
 
     /// `text` without the token; as it is while nobody knows one.

@@ -49,6 +49,14 @@ pub fn add(suite: &mut Suite) {
         at_once,
     );
     suite.test("an_adoption_whose_answer_is_lost_counts", lost_adoption);
+    suite.test(
+        "a_sandbox_whose_adoption_was_not_answered_is_not_made_anew",
+        lost_adoption_of_done,
+    );
+    suite.test(
+        "the_policy_of_an_anchor_of_before_is_waited_for",
+        policy_of_before,
+    );
     for (word, done) in [("done", true), ("under_way", false)] {
         suite.test(
             format!("a_pod_that_runs_before_it_is_watched_is_seen_when_the_launch_was_{word}"),
@@ -132,6 +140,12 @@ fn other_token() -> Outcome {
     // Nobody wants to know this one.
     let same = launched(wait(bed.launcher.launch(spec(), Token::untold())?)?)?;
     ensure!(same.adopted, "{same:?}");
+
+    // Nobody knows the one of this sandbox.
+    let bed = Bed::well()?;
+    launched(wait(bed.launcher.launch(spec(), Token::untold())?)?)?;
+    let failure = failed(again(&bed)?)?;
+    ensure!(failure.reason == Reason::AlreadyLaunched, "{failure:?}");
     Ok(())
 }
 
@@ -264,6 +278,47 @@ fn lost_adoption() -> Outcome {
     bed.shut_down()?;
     ensure!(done.generation == 2, "{done:?}");
     whole(&bed, &done)
+}
+
+/// Else the creation that follows would be one to clean up after.
+fn lost_adoption_of_done() -> Outcome {
+    let bed = Bed::well()?;
+    launched(again(&bed)?)?;
+    let before = all(&bed);
+    bed.api
+        .script(once("PATCH", "services", Fault::DoneButSay(500)));
+    let second = launched(again(&bed)?)?;
+    ensure!(second.adopted, "{second:?}");
+    let calls = bed.api.calls();
+    let creations = calls.iter().filter(|call| *call == "POST services");
+    ensure!(creations.count() == 1, "calls: {calls:?}");
+    ensure!(all(&bed)[..2] == before[..2], "Pod or Secret was changed");
+    whole(&bed, &second)
+}
+
+/// Its anchor is gone, and the collector has not come yet.
+fn policy_of_before() -> Outcome {
+    let bed = Bed::well()?;
+    let mut spec = spec();
+    spec.network_policy = Some(NetworkPolicy::default());
+    let owner = json!([{
+        "apiVersion": "v1", "kind": "Service", "name": NAME, "uid": "of-before",
+    }]);
+    let labels = json!({ "podcradle.dev/session": NAME });
+    bed.api.put(
+        "networkpolicies",
+        json!({ "metadata": { "name": NAME, "labels": labels, "ownerReferences": owner } }),
+    );
+    let launch = bed.launcher.launch(spec, token()?)?;
+    bed.api
+        .wait_for(|so_far| so_far.calls("GET networkpolicies") > 0)?;
+    bed.api.remove("networkpolicies", NAME);
+    let done = launched(wait(launch)?)?;
+    let policy = bed.api.object("networkpolicies", NAME);
+    let anchor = bed.api.object("services", NAME);
+    let owner = &policy["metadata"]["ownerReferences"][0]["uid"];
+    ensure!(*owner == anchor["metadata"]["uid"], "{policy}, {done:?}");
+    Ok(())
 }
 
 /// A sandbox that was handed over before its host ran.

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use podcradle_launcher::name;
 use podcradle_tests::e2e::{Running, WATCHDOG};
 use podcradle_tests::ensure;
 use podcradle_tests::fakeapi::Fault;
@@ -12,7 +13,7 @@ use rustix::process::Signal;
 
 use super::ambiguous::once;
 use super::program::{podcradle, program};
-use super::support::{Bed, NAME};
+use super::support::{Bed, NAME, launched, spec, wait};
 
 pub fn add(suite: &mut Suite) {
     suite.test("an_attached_launch_without_its_token_makes_nothing", || {
@@ -147,6 +148,15 @@ fn killed() -> Outcome {
     let mut command = program(&bed)?;
     command.args(["--owner", "podcradle-attach-0123", "--sandbox", NAME]);
     Running::start(&mut command)?.wait(WATCHDOG)?.with_code(0)?;
+    delete(&bed)?;
+    ensure!(leases(&bed) == 1, "left: {:?}", bed.api.objects());
+
+    // A process that lives may have more under its Lease.
+    let bed = Bed::well()?;
+    let owner = wait(bed.launcher.attach(&name::of_process()))??;
+    let mut spec = spec();
+    spec.owner = Some(owner.name().to_owned());
+    launched(bed.launch_spec(spec)?)?;
     delete(&bed)?;
     ensure!(leases(&bed) == 1, "left: {:?}", bed.api.objects());
     Ok(())

@@ -13,14 +13,15 @@ use jiff::{SignedDuration, Timestamp};
 use podcradle_tests::e2e::proxy::Tunnel;
 use podcradle_tests::e2e::{Ended, Running, WATCHDOG};
 use podcradle_tests::ensure;
-use podcradle_tests::fakeapi::going_well;
+use podcradle_tests::fakeapi::{Fault, going_well};
 use podcradle_tests::harness::{Outcome, Stop, Suite};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
+use super::ambiguous::once;
 use super::program::program;
-use super::support::{Bed, NAME};
+use super::support::{Bed, NAME, launched};
 
 /// Longer than a try of a call may take: nothing but the time itself shows that
 /// it does not count.
@@ -46,6 +47,34 @@ pub fn add(suite: &mut Suite) {
         untrusted,
     );
     suite.test("an_address_that_never_answers_is_given_up", unanswered);
+    suite.test(
+        "a_context_is_kept_when_another_becomes_the_current_one",
+        switched,
+    );
+}
+
+/// Credentials that are read again are those of the same cluster.
+fn switched() -> Outcome {
+    let (bed, other) = (Bed::well()?, Bed::well()?);
+    let read = |bed: &Bed| -> Result<Value, Stop> {
+        Ok(serde_json::from_str(&std::fs::read_to_string(
+            bed.kubeconfig(),
+        )?)?)
+    };
+    let (mut both, there) = (read(&bed)?, read(&other)?);
+    let mut cluster = there["clusters"][0].clone();
+    cluster["name"] = json!("other");
+    let context = json!({ "name": "other", "context": { "cluster": "other", "user": "fake", "namespace": "ns" } });
+    for (list, one) in [("clusters", cluster), ("contexts", context)] {
+        both[list].as_array_mut().ok_or("no list")?.push(one);
+    }
+    both["current-context"] = json!("other");
+    std::fs::write(bed.kubeconfig(), both.to_string())?;
+    bed.api.script(once("POST", "services", Fault::Refuse(401)));
+    launched(bed.launch()?)?;
+    let elsewhere = other.api.calls();
+    ensure!(elsewhere.is_empty(), "asked another cluster: {elsewhere:?}");
+    Ok(())
 }
 
 /// An exec plugin that waits for the test each time it is asked.

@@ -9,7 +9,7 @@ use super::super::holder::{Holder, Kind};
 use super::super::launch::{SLACK, after, plus};
 use super::super::stop::{self, Stop};
 use super::list::SharedSession;
-use crate::cluster::{Deadline, Error};
+use crate::cluster::{Deadline, Error, Pause, wait_before_retry};
 use crate::launching::Cancelled;
 use crate::manifest::{self, EXPIRES, MAKING, OWNER};
 use crate::name;
@@ -100,10 +100,18 @@ async fn steps(
     let mut seen = Holder::from(&anchor).bare();
     made.anchor = Tried::Yes(seen.clone());
     if let Some(policy) = manifest::session_policy(&spec, &made.launch_id, &seen.owner()) {
-        let mut in_doubt = false;
-        cluster
-            .create("networkpolicies", &policy, &mut in_doubt, deadline)
-            .await?;
+        let (owner, mut in_doubt) = (seen.owner(), false);
+        let mut pause = Pause::SHORT;
+        // One of before, under this name, is the collector's to take.
+        while let Err(error) = cluster
+            .create_policy(&policy, &owner, &mut in_doubt, deadline)
+            .await
+        {
+            let passes = matches!(error, Error::Leftover { .. });
+            if !passes || !wait_before_retry(&error, &mut pause, deadline).await {
+                return Err(error.into());
+            }
+        }
     }
     // Its expiry or its owner, never both.
     let ttl = spec.ttl.filter(|_| owner.is_none());

@@ -59,6 +59,25 @@ pub fn add(suite: &mut Suite) {
         Ok(())
     });
     suite.test("a_sessions_name_that_is_taken_is_refused", taken);
+    suite.test("the_policy_of_a_session_of_before_is_waited_for", || {
+        let bed = Bed::well()?;
+        let owner = json!([{
+            "apiVersion": "v1", "kind": "Service", "name": TEAM, "uid": "of-before",
+        }]);
+        let labels = json!({ "podcradle.dev/session": TEAM });
+        bed.api.put(
+            "networkpolicies",
+            json!({ "metadata": { "name": TEAM, "labels": labels, "ownerReferences": owner } }),
+        );
+        let (launcher, spec) = (bed.launcher.clone(), shut_in());
+        let made = std::thread::spawn(move || wait(launcher.create_session(spec, TIME)));
+        bed.api
+            .wait_for(|so_far| so_far.calls("GET networkpolicies") > 0)?;
+        bed.api.remove("networkpolicies", TEAM);
+        let made = made.join().map_err(|_| "it panicked")??;
+        ensure!(made.is_ok(), "{made:?}");
+        complete(&bed)
+    });
     suite.test("a_session_whose_creation_was_not_read_is_deleted", unread);
     suite.test("what_is_wrong_with_a_session_makes_nothing", || {
         let bed = Bed::well()?;
