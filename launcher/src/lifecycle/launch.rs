@@ -133,6 +133,15 @@ fn it_stays(failure: &mut Failure) {
     );
 }
 
+/// Whether a launch ends by it whoever holds the sandbox.
+fn is_its_own(reason: Reason) -> bool {
+    use Reason::{Denied, OwnerLost, TimedOut, Token, Unauthorized, Unreachable};
+    matches!(
+        reason,
+        Denied | OwnerLost | TimedOut | Token | Unauthorized | Unreachable
+    )
+}
+
 /// Returns, if ever, when the owner is no longer this process'.
 async fn lost_owner(lost: Option<Lost>) -> String {
     let Some(mut lost) = lost else {
@@ -301,8 +310,9 @@ impl Run<'_> {
         failure.cleaned_up = removed.is_ok() && !keep;
         let kept = keep && matches!(removed, Ok(Held::Ours));
         match removed {
-            // What looked like a deletion by somebody was the other attempt's.
-            Ok(Held::Theirs(_)) if !cancelled => {
+            // What looked like a deletion by somebody was the other attempt's; what
+            // this one was refused has nothing to do with it.
+            Ok(Held::Theirs(_)) if !cancelled && !is_its_own(failure.reason) => {
                 let found = stop::taken_over(&self.spec.sandbox);
                 (failure.reason, failure.message, failure.hint) =
                     (found.reason, found.message, found.hint);

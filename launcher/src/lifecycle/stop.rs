@@ -8,6 +8,7 @@ use crate::outcome::{Failure, Reason};
 use crate::watch::Fatal;
 
 /// Why a launch stopped short of its end.
+#[derive(Clone)]
 pub(super) enum Stop {
     Cancelled,
     Error(Error),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
+use tokio::time::Instant;
 
 pub(crate) use create::{create, take_back};
 pub use list::{SharedSession, list};
@@ -49,7 +50,14 @@ impl Known {
 }
 
 /// One session, read by one launch while the others wait.
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Known>>>>;
+type Slot = Arc<tokio::sync::Mutex<Read>>;
+
+#[derive(Default)]
+struct Read {
+    known: Option<Arc<Known>>,
+    /// Why it could not be read, and when that was.
+    failed: Option<(Instant, Stop)>,
+}
 
 /// The sessions this process has launched into. Clones are one.
 #[derive(Clone, Default)]
@@ -76,23 +84,26 @@ impl Sessions {
             return Ok(None);
         };
         let slot = Arc::clone(self.lock().entry(name.clone()).or_default());
-        let mut known = slot.lock().await;
+        let begun = Instant::now();
+        let mut read = slot.lock().await;
         // One that has expired since may have been extended since.
-        let usable = known.clone().filter(|known| !known.is_over());
+        let usable = read.known.clone().filter(|known| !known.is_over());
         if usable.is_some() {
             return Ok(usable);
         }
-        *known = None;
+        // Whoever waited meanwhile does not try once more.
+        if let Some((_, stop)) = read.failed.as_ref().filter(|(when, _)| *when >= begun) {
+            return Err(stop.clone());
+        }
         let found = cluster.service(name, deadline.unless_unreachable()).await;
-        let read = found.map_err(Stop::from).and_then(|found| {
-            let session = usable_one(name, found.as_ref());
-            session.map(Arc::new)
-        });
-        if read.is_err() {
+        let session = found.map_err(Stop::from);
+        let session = session.and_then(|found| usable_one(name, found.as_ref()).map(Arc::new));
+        read.known = session.as_ref().ok().cloned();
+        if let Err(stop) = &session {
+            read.failed = Some((Instant::now(), stop.clone()));
             self.forget(name);
         }
-        *known = Some(read?);
-        Ok(known.clone())
+        session.map(Some)
     }
 
     /// The next launch reads it again.

@@ -24,6 +24,10 @@ pub fn add(suite: &mut Suite) {
         counted,
     );
     suite.test("many_launches_into_a_session_read_it_once", read_once);
+    suite.test(
+        "a_session_that_is_not_there_is_not_asked_for_by_each_of_many",
+        not_there,
+    );
     for nth in 0..REQUESTS {
         for (word, fault) in [("done", Fault::DoneButSilent), ("not_done", Fault::Silent)] {
             suite.test(
@@ -157,10 +161,7 @@ fn counted() -> Outcome {
     Ok(())
 }
 
-fn read_once() -> Outcome {
-    let bed = Bed::well()?;
-    open(&bed)?;
-    bed.api.script(|_, _| Fault::None);
+fn twenty(bed: &Bed) -> Result<Vec<Launch>, Stop> {
     let orders = (0..20).map(|nth| {
         (
             named(&format!("podcradle-many-{nth:06}")),
@@ -168,7 +169,27 @@ fn read_once() -> Outcome {
             false,
         )
     });
-    for outcome in all(bed.launcher.launch_many(orders.collect(), 20)?)? {
+    all(bed.launcher.launch_many(orders.collect(), 20)?)
+}
+
+/// Those that wait while one asks have its answer; one may have come later.
+fn not_there() -> Outcome {
+    let bed = Bed::well()?;
+    for outcome in twenty(&bed)? {
+        let failure = failed(outcome)?;
+        ensure!(failure.reason == Reason::Session, "{failure:?}");
+    }
+    let calls = bed.api.calls();
+    ensure!(calls.len() < 5, "{calls:?}");
+    ensure!(calls.iter().all(|call| call == "GET services"), "{calls:?}");
+    Ok(())
+}
+
+fn read_once() -> Outcome {
+    let bed = Bed::well()?;
+    open(&bed)?;
+    bed.api.script(|_, _| Fault::None);
+    for outcome in twenty(&bed)? {
         launched(outcome)?;
     }
     let calls = bed.api.calls();
