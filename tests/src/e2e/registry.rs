@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use podcradle_launcher::name;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -134,7 +135,9 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hexadecimal(&Sha256::digest(bytes)))
 }
 
-/// The image of this name in an archive as docker saves it.
+/// The image of this name in an archive as docker saves it, with a mark of its
+/// own: what a kubelet has once pulled with a password it lets nobody have
+/// without, by whatever name.
 fn image_of(archive: &Path, image: &str) -> Result<Files> {
     let reading = || format!("read {}", archive.display());
     let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -156,6 +159,9 @@ fn image_of(archive: &Path, image: &str) -> Result<Files> {
     let found = images.find(|one| one["RepoTags"][0] == image);
     let found = found.unwrap_or(&Value::Null);
     let (config, layer) = (part(&found["Config"])?, part(&found["Layers"][0])?);
+    let mut config: Value = serde_json::from_slice(&config).unwrap_or_default();
+    config["config"]["Labels"]["podcradle.test/mark"] = json!(name::random_hex(8));
+    let config = config.to_string().into_bytes();
     let described = |kind: &str, bytes: &[u8]| {
         let kind = format!("application/vnd.oci.image.{kind}");
         json!({ "mediaType": kind, "size": bytes.len(), "digest": digest(bytes) })
