@@ -25,6 +25,11 @@ impl Kubectl {
         }
     }
 
+    /// Where its kubeconfig is, and of a test bed all else.
+    pub fn folder(&self) -> &Path {
+        self.kubeconfig.parent().unwrap_or(Path::new(""))
+    }
+
     /// The same program with another configuration.
     #[must_use]
     pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
