@@ -202,7 +202,8 @@ fn hung_up() -> Outcome {
         let bed = Bed::well()?;
         bed.api.kubelet(Vec::new());
         let pty = Pty::open()?;
-        let mut command = program(&bed)?;
+        // Whatever the tests themselves were started with.
+        let mut command = through(&["env", "--default-signal=HUP"], &program(&bed)?);
         command.args(options).stdin(Stdio::null());
         command.stdout(pty.far_end()?).stderr(pty.far_end()?);
         let mut child = command.spawn()?;
@@ -227,18 +228,24 @@ fn hung_up() -> Outcome {
     Ok(())
 }
 
-fn nohup() -> Outcome {
-    let bed = Bed::well()?;
-    bed.api.kubelet(Vec::new());
-    let launch = program(&bed)?;
-    let mut command = Command::new("nohup");
-    command.arg(launch.get_program()).args(launch.get_args());
-    for (name, value) in launch.get_envs() {
+/// The same program, executed by another one.
+fn through(by: &[&str], program: &Command) -> Command {
+    let mut command = Command::new(by[0]);
+    command.args(&by[1..]);
+    command.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
+    command
+}
+
+fn nohup() -> Outcome {
+    let bed = Bed::well()?;
+    bed.api.kubelet(Vec::new());
+    let mut command = through(&["nohup"], &program(&bed)?);
     let running = Running::start(&mut command)?;
     bed.api.wait_for(|so_far| so_far.calls("WATCH pods") > 0)?;
     running.signal(Signal::HUP)?;
